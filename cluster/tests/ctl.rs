@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `telegraphos ctl` and `telegraphos top` as commands, against a fabric process.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The commands for detached clusters where there is none to use: what they say, and what they remove.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
 use std::fs;
 use std::os::unix::net::UnixListener;

@@ -2,19 +2,13 @@
 //! What a board performs for another node in one turn of its server's loop is acknowledged by one packet, at the end of
 //! the turn: nothing is acknowledged earlier than it was performed (SPEC I7, E19), nothing later, and nothing twice.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
-
-mod common;
-
-use common::Cluster;
+use crate::common::{self, ALL, Cluster};
 use telegraphos_device_core::{Bug, Event, HibConfig};
 use telegraphos_wire::admin::{self, Command};
 use telegraphos_wire::context::{Launch, Operation};
 use telegraphos_wire::queue::Shape;
-use telegraphos_wire::{Body, Packet, Rights, Status, Tags};
+use telegraphos_wire::{Body, Packet, Status, Tags};
 
-/// Everything but remote enqueue.
-const ALL: Rights = Rights(23);
 const SEEDS: u64 = 100;
 
 /// Boards over an ideal network. Each exports two pages, and has imported those of each node as import = node.

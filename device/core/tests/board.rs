@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The board's guarantees. Each is tested on seeded schedules, and shown to fail with a deliberate bug.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
-
-mod common;
-
-use common::{Cluster, EVENTS, EXPORTS, name64};
+use crate::common::{self, Cluster, EVENTS, EXPORTS, name64};
 use telegraphos_device_core::{Bar, Bug, Event, Notice, Step};
 use telegraphos_wire::admin::{self, Command, Completion};
 use telegraphos_wire::regs::{self, Register};

@@ -62,10 +62,10 @@ telegraphos_testkit::bug_table! {
     WakeOnce => "queues", "the consumer sleeps";
     IgnoreCounters => "replicas", "I1";
     AcknowledgeEarly => "replicas", "I7";
-    AcknowledgeReflected => "replicas_simulation/main", "I7: byte";
-    KeepCounters => "replicas_simulation/main", "counters of node";
-    TakenEarly => "replicas_simulation/main", "E22b";
-    CountWords => "replicas_simulation/main", "I7: byte";
+    AcknowledgeReflected => "replicas_simulation/mod", "I7: byte";
+    KeepCounters => "replicas_simulation/mod", "counters of node";
+    TakenEarly => "replicas_simulation/mod", "E22b";
+    CountWords => "replicas_simulation/mod", "I7: byte";
     ReuseTags => "replicas", "a store was sent to [1] alone";
     StaleGroup => "replicas", "I2: byte";
     ChargeNextLink => "replicas", "it returned more credits";

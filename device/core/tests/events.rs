@@ -4,7 +4,6 @@
 //!
 //! The driver is a model of `tg_irq` in `guest-driver/module/events.c`. Accesses to memory take effect in the order in
 //! which they are made; the barriers that ensure this on a processor are outside the model.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a failing harness is a failing test")]
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};

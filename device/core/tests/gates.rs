@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Gates of ranges: memory that stays granted is reached by one node, for so long as its process says.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
-
-mod common;
-
-use common::{Cluster, EXPORTS};
+use crate::common::{self, ALL, Cluster, EXPORTS};
 use telegraphos_device_core::{Bar, Bug, Event, Step};
 use telegraphos_wire::admin::{self, Command};
 use telegraphos_wire::context::{self, Launch, NumberedArgument, Operation};
 use telegraphos_wire::range::{self, Run};
-use telegraphos_wire::{Rights, Status, UNIT};
+use telegraphos_wire::{Status, UNIT};
 
-/// Everything but remote enqueue.
-const ALL: Rights = Rights(23);
 /// The import of the range by its own context, and that by its name, of each node.
 const OWN: u16 = 10;
 const NAMED: u16 = 11;

@@ -2,11 +2,7 @@
 //! Receive credits and names: their limits per node, and the result of a lookup of a segment that does not admit the
 //! node.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
-
-mod common;
-
-use common::{Cluster, EXPORTS, name64};
+use crate::common::{Cluster, EXPORTS, name64};
 use telegraphos_device_core::{Bug, Event, Notice};
 use telegraphos_wire::admin::{self, Command, Completion};
 use telegraphos_wire::queue::Shape;

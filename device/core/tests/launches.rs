@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Limits of launches: turns, accounts and congestion of contexts; and the launch whose last access is a load.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
-
-mod common;
-
-use common::{Cluster, EXPORTS, LaunchStep, key_of, status_page};
+use crate::common::{self, ALL, Cluster, EXPORTS, LaunchStep, key_of, status_page};
 use telegraphos_device_core::{
     BLOCK_BYTES, BLOCKS, Bar, Bug, Event, HibConfig, Notice, STATUS_WORDS, Step, TURN_BYTES,
 };
@@ -14,8 +10,6 @@ use telegraphos_wire::context::{self, Argument, Launch, Operation};
 use telegraphos_wire::regs::Register;
 use telegraphos_wire::{AtomicOp, MAX_BLOCK, Rights, STREAM_BLOCK, Status, UNIT, WindowLayout, event};
 
-/// Everything but remote enqueue.
-const ALL: Rights = Rights(23);
 /// Pages that each node exports.
 const PAGES: u32 = 12;
 

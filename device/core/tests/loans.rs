@@ -2,18 +2,12 @@
 //! Copies between boards of one process: the near end's memory is lent to the other board, to be read by a put and to
 //! be filled by a get, and taken back before another owner may have it.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
-
-mod common;
-
-use common::{Cluster, EXPORTS};
+use crate::common::{self, ALL, Cluster, EXPORTS};
 use telegraphos_device_core::{Bug, Event, Step};
 use telegraphos_wire::admin::{self, Command};
 use telegraphos_wire::context::{Launch, Operation};
-use telegraphos_wire::{MAX_BLOCK, Rights, STREAM_BLOCK, Status, UNIT};
+use telegraphos_wire::{MAX_BLOCK, STREAM_BLOCK, Status, UNIT};
 
-/// Everything but remote enqueue.
-const ALL: Rights = Rights(23);
 /// What is copied.
 const PUBLIC: u8 = 0x11;
 /// What its memory holds afterwards.

@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Stores behind a lost one: none is performed, however many are in flight when it is refused (SPEC I8).
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
-
-mod common;
-
-use common::replicas::{Ideal, OWN, replicated, store, word};
-use common::{Cluster, EXPORTS};
+use crate::common::replicas::{Ideal, OWN, replicated, store, word};
+use crate::common::{self, ALL, Cluster, EXPORTS};
 use telegraphos_device_core::{Bug, Event, Step};
 use telegraphos_wire::admin::{self, Command};
 use telegraphos_wire::context::{Launch, Operation};
 use telegraphos_wire::queue::Shape;
-use telegraphos_wire::{Aperture, AtomicOp, Rights, STREAM_BLOCK, Status, UNIT, event};
+use telegraphos_wire::{Aperture, AtomicOp, STREAM_BLOCK, Status, UNIT, event};
 
-/// Everything but remote enqueue.
-const ALL: Rights = Rights(23);
 const SEEDS: u64 = 100;
 
 /// A check must pass on the real core, and the named one must fail when the receiver forgets refusals.

@@ -1,19 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Atomics, copies and how they are launched; page access counters.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
-
-mod common;
-
-use common::{Cluster, EXPORTS, LaunchStep, Rng, key_of};
+use crate::common::{self, ALL, Cluster, EXPORTS, LaunchStep, Rng, key_of};
 use telegraphos_device_core::{Bar, Bug, Event, KEY_ATTEMPTS, Launching, MAX_COPY, Step};
 use telegraphos_wire::admin::{self, Command, CounterCommand, LaunchCommand};
 use telegraphos_wire::context::{self, Argument, Launch, Operation};
 use telegraphos_wire::regs::{self, Register};
 use telegraphos_wire::{AtomicOp, MAX_BLOCK, Rights, STREAM_BLOCK, Status, UNIT, event};
-
-/// Everything but remote enqueue.
-const ALL: Rights = Rights(23);
 
 fn three(seed: u64, bug: Option<Bug>) -> Cluster {
     Cluster::of_three(seed, ALL, bug)

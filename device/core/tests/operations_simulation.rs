@@ -14,24 +14,20 @@
 //! - I15: a page access counter reports once for each arming, and exactly at the access it was armed for.
 //! - A copy that reports success has moved its bytes; every outstanding operation ends.
 //!
-//! A failure prints its seed: `TELEGRAPHOS_SEED=n cargo test -p telegraphos-device-core --test operations_simulation`
+//! A failure prints its seed: `TELEGRAPHOS_SEED=n cargo test -p telegraphos-device-core operations_simulation::`
 //! replays it.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
 
-mod common;
-
-use common::{Cluster, EXPORTS, LaunchStep, key_of, over_seeds};
+use crate::common::{self, ALL, Cluster, EXPORTS, LaunchStep, key_of, over_seeds};
 use std::collections::BTreeMap;
 use telegraphos_device_core::{Bug, Event};
 use telegraphos_wire::admin::{self, Command, CounterCommand};
 use telegraphos_wire::context::{Argument, Launch, Operation};
-use telegraphos_wire::{AtomicOp, Rights, Status, UNIT, event};
+use telegraphos_wire::{AtomicOp, Status, UNIT, event};
 
 const NODES: u16 = 4;
 const PROCESSES: u16 = 2;
 /// Operations of a schedule.
 const OPERATIONS: usize = 200;
-const RIGHTS: Rights = Rights(23);
 /// Words that every process stores to, swaps and loads; then those that are only incremented; then those for
 /// compare-and-swap.
 const WORDS: u64 = 4;
@@ -150,7 +146,7 @@ impl World {
 
     /// The actions of driver and exporter on a new board.
     fn begin_life(&mut self, node: u16) {
-        self.cluster.export(node, "segment", 0, 2, RIGHTS);
+        self.cluster.export(node, "segment", 0, 2, ALL);
         self.cluster.open_context(node, 1);
         let set = CounterCommand {
             opcode: admin::COUNTER_SET,

@@ -2,12 +2,8 @@
 //! Notification queues at the board: layout, overflow, order, receive credits, refusals, arm (SPEC items 1-8, E1,
 //! E5-E8, E12).
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
-
-mod common;
-
-use common::queues::Owner;
-use common::{Cluster, EXPORTS, STATUS_PAGES};
+use crate::common::queues::Owner;
+use crate::common::{self, ALL, Cluster, EXPORTS, STATUS_PAGES};
 use telegraphos_device_core::{Bar, Bug, Event, HibConfig, Notice};
 use telegraphos_wire::admin::{self, Command, QueueCommand};
 use telegraphos_wire::context::QueueArm;
@@ -30,7 +26,7 @@ fn cluster(seed: u64, bug: Option<Bug>, adjust: impl Fn(&mut HibConfig)) -> Clus
         adjust(config);
     });
     for id in 0..3 {
-        c.export(id, "seg", 0, 2, Rights(23));
+        c.export(id, "seg", 0, 2, ALL);
     }
     for id in 0..3u16 {
         for other in 0..3u16 {

@@ -12,18 +12,15 @@
 //! - I13: loads are answered while queues are stopped; in the end nothing is outstanding anywhere.
 //! - A sender never has more elements in flight than it has reserved.
 //!
-//! A failure prints its seed: `TELEGRAPHOS_SEED=n cargo test -p telegraphos-device-core --test queues_simulation`
+//! A failure prints its seed: `TELEGRAPHOS_SEED=n cargo test -p telegraphos-device-core queues_simulation::`
 //! replays it.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
 
-mod common;
-
-use common::queues::Owner;
-use common::{Cluster, over_seeds};
+use crate::common::queues::Owner;
+use crate::common::{self, ALL, Cluster, over_seeds};
 use std::collections::BTreeMap;
 use telegraphos_device_core::{Bug, Event};
 use telegraphos_wire::admin::{self, Command};
-use telegraphos_wire::{Rights, context};
+use telegraphos_wire::context;
 
 const NODES: u16 = 4;
 /// Number of actions of the programs in a schedule.
@@ -104,7 +101,7 @@ impl World {
 
     /// The actions of exporter and queue owner on a new board.
     fn own(cluster: &mut Cluster, id: u16) -> Owner {
-        cluster.export(id, "segment", 0, 1, Rights(23));
+        cluster.export(id, "segment", 0, 1, ALL);
         Owner::new(cluster, id, PAGE, "queue", 8, 8)
     }
 

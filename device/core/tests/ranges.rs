@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ranges: memory in scattered runs that is granted, copied, revoked and accounted for.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
-
-mod common;
-
-use common::{Cluster, EXPORTS};
+use crate::common::{self, ALL, Cluster, EXPORTS};
 use telegraphos_device_core::{Bar, Bug, Event, Step};
 use telegraphos_wire::admin::{self, Command, Completion};
 use telegraphos_wire::context::{self, Launch, NumberedArgument, Operation};
 use telegraphos_wire::range::{self, Run};
-use telegraphos_wire::{Rights, Status, UNIT};
+use telegraphos_wire::{Status, UNIT};
 
-/// Everything but remote enqueue.
-const ALL: Rights = Rights(23);
 /// The import of the range, by whom it is granted and by node 0.
 const OWN: u16 = 10;
 /// Where the test places lists for the board.

@@ -2,12 +2,8 @@
 //! Copies that become invalid instead of being updated (`docs/replication.md`, "Invalidation"; SPEC item 28, E19,
 //! E22b).
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
-
-mod common;
-
-use common::replicas::{FanOut, Ideal, NETS, Net, OWN, OneByOne, finds, go, join, replicated, set, store, word};
-use common::{Cluster, over_seeds};
+use crate::common::replicas::{FanOut, Ideal, NETS, Net, OWN, OneByOne, finds, go, join, replicated, set, store, word};
+use crate::common::{self, Cluster, over_seeds};
 use telegraphos_device_core::Bug;
 use telegraphos_wire::admin::{self, Command, ReplicaCommand};
 use telegraphos_wire::regs::Register;

@@ -2,14 +2,10 @@
 //! The home of a replicated page moves while every node stores (`docs/replication.md`, "Moving the home"; SPEC I1 to
 //! I5, I7, E19).
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
-
-mod common;
-
-use common::replicas::{
+use crate::common::replicas::{
     FanOut, NETS, Net, OWN, cluster, copies_are_equal, finds, go, history, join, replicated, set, set_page, store, word,
 };
-use common::{Cluster, EXPORTS, over_seeds};
+use crate::common::{self, Cluster, EXPORTS, over_seeds};
 use telegraphos_device_core::{Bug, Event};
 use telegraphos_wire::admin::{self, Command};
 use telegraphos_wire::{AtomicOp, Status, UNIT, event};

@@ -2,12 +2,8 @@
 //! The designs that s1 considers before its counters, and their cost: an owner without local update, reads stalled
 //! while a write is pending; and update against invalidate (SPEC items 24, 25, 28).
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
-
-mod common;
-
-use common::Cluster;
-use common::replicas::{Ideal, OWN, join, replicated, set, store, taken, word};
+use crate::common::Cluster;
+use crate::common::replicas::{Ideal, OWN, join, replicated, set, store, taken, word};
 use std::collections::BTreeMap;
 use telegraphos_device_core::Bug;
 use telegraphos_wire::admin::{self, Command};

@@ -2,15 +2,11 @@
 //! Replicated pages: the home's order, pending-write counters, joins and leaves (SPEC items 23 to 27, E15 to E20, I1 to
 //! I7).
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
-
-mod common;
-
-use common::replicas::{
+use crate::common::replicas::{
     FanOut, Ideal, NETS, Net, OWN, OneByOne, RIGHTS, cluster, copies_are_equal, finds, go, history, import_own,
-    is_subsequence, join, replicated, set, set_page, store, taken, taken_word, word,
+    is_subsequence, join, replicated, set, set_page, status, store, taken, taken_word, word,
 };
-use common::{Cluster, EXPORTS, over_seeds};
+use crate::common::{Cluster, EXPORTS, over_seeds};
 use telegraphos_device_core::{Action, Bar, Bug, Event, Notice, Step, StepResult};
 use telegraphos_fabric_core::Bug as SwitchBug;
 use telegraphos_wire::admin::{self, Command, ReplicaCommand};
@@ -356,10 +352,6 @@ fn what_cannot_be_is_refused() {
 }
 
 // ---- fan-out by the switch ----
-
-fn status(c: &mut Cluster, id: u16, command: impl Into<Command>) -> Status {
-    Status::from_u16(c.admin(id, command.into()).status as u16)
-}
 
 fn page_of(c: &Cluster, id: u16) -> &[u8] {
     &c.nodes[usize::from(id)].ram[EXPORTS as usize..(EXPORTS + UNIT) as usize]

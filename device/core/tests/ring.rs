@@ -7,7 +7,6 @@
 //! receives the other's update while its own is in flight. «Then, the lowest priority processor will back off»: it
 //! takes the other's value. The paper does not say how nodes that have stored the loser's value after the winner's are
 //! corrected; both ways are tried ([`Mends`]), with the same result.
-#![allow(clippy::panic, reason = "checks are functions called by tests")]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

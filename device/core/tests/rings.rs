@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Rings between boards of one host: what passes by them, what does not, and peers that break their rules.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
 
-mod common;
-
-use common::{Cluster, finds};
+use crate::common::{Cluster, finds};
 use telegraphos_device_core::{Bug, Event, RingEvent};
 use telegraphos_wire::{Body, Class, MAX_BLOCK, Packet, RemoteAddr, Rights, Status};
 

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What one destination, or one import, can use up at the requester: credits, time, the reserve.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
-
-mod common;
-
-use common::{Cluster, EXPORTS};
+use crate::common::{self, Cluster, EXPORTS};
 use telegraphos_device_core::{Bug, Event};
 use telegraphos_wire::admin::{self, Command};
 use telegraphos_wire::queue::Shape;

@@ -2,14 +2,10 @@
 //! Copies and homes that do not answer, and pages that are no longer replicated: refused accesses, unaffected nodes,
 //! and used resources (SPEC E19, E20, I7; `docs/replication.md`, "Silent copies and homes").
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
-
-mod common;
-
-use common::replicas::{
-    FanOut, Ideal, NETS, Net, OWN, RIGHTS, cluster, finds, join, replicated, set, set_page, store, word,
+use crate::common::replicas::{
+    FanOut, Ideal, NETS, Net, OWN, RIGHTS, cluster, finds, join, replicated, set, set_page, status, store, word,
 };
-use common::{Cluster, EXPORTS, over_seeds};
+use crate::common::{Cluster, EXPORTS, over_seeds};
 use std::collections::VecDeque;
 use telegraphos_device_core::{Action, Bug, Event, Notice, Step, StepResult};
 use telegraphos_wire::admin::{self, Command};
@@ -17,10 +13,6 @@ use telegraphos_wire::context::{Launch, Operation};
 use telegraphos_wire::{
     AtomicOp, Body, Class, ImportEpoch, NodeId, Packet, RemoteAddr, STREAM_BLOCK, Status, UNIT, event,
 };
-
-fn status(c: &mut Cluster, id: u16, command: impl Into<Command>) -> Status {
-    Status::from_u16(c.admin(id, command.into()).status as u16)
-}
 
 fn clear(page: u32) -> Command {
     Command { opcode: admin::REPLICA_CLEAR, index: page, ..Command::default() }

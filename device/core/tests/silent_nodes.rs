@@ -2,20 +2,14 @@
 //! A node that is up and leaves requests unanswered: stores, copies and atomics to it, and the closing of its imports,
 //! end within the limit; what it does later changes nothing.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
-
-mod common;
-
-use common::replicas::{Ideal, OWN, replicated, store};
-use common::{Cluster, EXPORTS};
+use crate::common::replicas::{Ideal, OWN, replicated, store};
+use crate::common::{self, ALL, Cluster, EXPORTS};
 use telegraphos_device_core::{Action, Bar, Bug, Event, HibConfig, Notice, RingEvent, Step};
 use telegraphos_wire::admin::{self, Command};
 use telegraphos_wire::context::{Launch, Operation};
 use telegraphos_wire::queue::Shape;
-use telegraphos_wire::{AtomicOp, Body, Class, MAX_BLOCK, Packet, Rights, Status, UNIT, event};
+use telegraphos_wire::{AtomicOp, Body, Class, MAX_BLOCK, Packet, Status, UNIT, event};
 
-/// Everything but remote enqueue.
-const ALL: Rights = Rights(23);
 /// The limit in these tests, in microseconds.
 const LIMIT: u64 = 4000;
 

@@ -4,12 +4,9 @@
 //! Every source stores numbered values into every destination. For every schedule and all faults, the stores that a
 //! destination performs of one *session* of an import (from its opening to its end) are a prefix of those issued, in
 //! order, each once; a session without a fault loses none; quiet reports success only for performed stores. A failure
-//! prints its seed: `TELEGRAPHOS_SEED=n cargo test -p telegraphos-device-core --test simulation` replays it.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
+//! prints its seed: `TELEGRAPHOS_SEED=n cargo test -p telegraphos-device-core prefix_of_every_session` replays it.
 
-mod common;
-
-use common::{Cluster, name64, over_seeds};
+use crate::common::{self, Cluster, name64, over_seeds};
 use std::collections::BTreeMap;
 use telegraphos_device_core::{Bug, Event};
 use telegraphos_wire::Rights;

@@ -3,18 +3,12 @@
 //! all boards are served, blocks and packets. The loop here is that of `device/host/src/serving.rs`: it serves
 //! everything, then continues the copies of one board.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
-
-mod common;
-
-use common::{Cluster, EXPORTS};
+use crate::common::{self, ALL, Cluster, EXPORTS};
 use std::collections::BTreeMap;
 use telegraphos_device_core::{BLOCK_BYTES, Bug, MAX_COPY, SHORT_BLOCK, TURN_BYTES};
 use telegraphos_wire::context::{Launch, Operation};
-use telegraphos_wire::{MAX_BLOCK, Rights, UNIT, WindowLayout};
+use telegraphos_wire::{MAX_BLOCK, UNIT, WindowLayout};
 
-/// Everything but remote enqueue.
-const ALL: Rights = Rights(23);
 const NODES: u16 = 4;
 /// Pages that each node exports: the longest copy, and some for all else.
 const PAGES: u32 = (MAX_COPY / UNIT) as u32 + 8;

@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Words that processes wait for asleep (`WORD_ARM`): in exported pages, and in copies of replicated ones.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
-
-mod common;
-
-use common::replicas::{Ideal, NETS, replicated};
-use common::{Cluster, EXPORTS, finds, over_seeds};
+use crate::common::replicas::{Ideal, NETS, replicated};
+use crate::common::{self, ALL, Cluster, EXPORTS, finds, over_seeds};
 use telegraphos_device_core::{Bar, Bug, Event, Step};
 use telegraphos_wire::admin::{self, Command};
 use telegraphos_wire::context::WordArm;
 use telegraphos_wire::regs::Register;
-use telegraphos_wire::{AtomicOp, Rights, Status, UNIT, event};
-
-const RIGHTS: Rights = Rights(23);
+use telegraphos_wire::{AtomicOp, Status, UNIT, event};
 
 fn arm(c: &mut Cluster, id: u16, context: u16, arm: WordArm) {
     let (offset, data) = arm.encode();
@@ -35,7 +29,7 @@ fn wakes(c: &Cluster, id: u16, context: u16) -> usize {
 
 /// A process looks, arms at some later moment, and sleeps; the word is stored to meanwhile, or later.
 fn waiter_wakes(seed: u64, bug: Option<Bug>) -> Result<(), String> {
-    let mut c = Cluster::of_three(seed, RIGHTS, bug);
+    let mut c = Cluster::of_three(seed, ALL, bug);
     let word = [0, 5, 255, 256, 8191][c.rng.below(5)];
     let seen = WordArm::fold(c.peek(1, 0, word.into(), 8));
     let address = c.address(1, 0, 8 * u64::from(word));
@@ -70,7 +64,7 @@ fn an_armed_page_wakes_once_at_whatever_changes_it_and_at_nothing_else() {
         |c, at| assert_eq!(c.copy(1, at, c.address(0, 0, 0), 100), Status::Ok),
     ];
     for change in changes {
-        let mut c = Cluster::of_three(3, RIGHTS, None);
+        let mut c = Cluster::of_three(3, ALL, None);
         let (at, other_page) = (word(&c, 4096), c.address(1, 1, 0));
         arm_now(&mut c, 1, 0, 9);
         c.load(0, at, 8);
@@ -92,7 +86,7 @@ fn an_armed_page_wakes_once_at_whatever_changes_it_and_at_nothing_else() {
 
 /// A process watches what another one has exported.
 fn foreign_pages(seed: u64, bug: Option<Bug>) -> Result<(), String> {
-    let mut c = Cluster::of_three(seed, RIGHTS, bug);
+    let mut c = Cluster::of_three(seed, ALL, bug);
     c.open_context(1, 3);
     arm(&mut c, 1, 3, WordArm { page: 0, word: 0, seen: 0 });
     c.settle();
@@ -115,19 +109,19 @@ fn a_process_watches_only_its_own_pages() {
 #[test]
 fn what_cannot_be_watched_is_refused() {
     for (page, word, expected) in [(2, 0, Status::NotGranted), (0x00ff_ffff, 0, Status::NotGranted)] {
-        let mut c = Cluster::of_three(1, RIGHTS, None);
+        let mut c = Cluster::of_three(1, ALL, None);
         arm(&mut c, 1, 0, WordArm { page, word, seen: 0 });
         assert_eq!(c.nodes[1].hib.register(Register::Error) & 0xffff, expected as u64);
     }
     // A page that ends after its first word, and a store that is no arm.
-    let mut c = Cluster::of_three(1, RIGHTS, None);
+    let mut c = Cluster::of_three(1, ALL, None);
     let grant = Command {
         opcode: admin::GRANT_SET,
         index: 7,
         count: 1,
         address: EXPORTS,
         length: 12,
-        rights: RIGHTS.0,
+        rights: ALL.0,
         nodes: [u64::MAX; 4],
         ..Command::default()
     };
@@ -144,7 +138,7 @@ fn what_cannot_be_watched_is_refused() {
 
 #[test]
 fn looks_are_one_at_a_time_and_a_revocation_waits_for_them() {
-    let mut c = Cluster::of_three(1, RIGHTS, None);
+    let mut c = Cluster::of_three(1, ALL, None);
     let load = |step: &Step| matches!(step, Step::Load { .. });
     for word in 0..100 {
         arm(&mut c, 1, 0, WordArm { page: 0, word, seen: 0 });
@@ -165,12 +159,12 @@ fn looks_are_one_at_a_time_and_a_revocation_waits_for_them() {
 
 #[test]
 fn a_reset_disarms() {
-    let mut c = Cluster::of_three(1, RIGHTS, None);
+    let mut c = Cluster::of_three(1, ALL, None);
     arm_now(&mut c, 1, 0, 0);
     c.event(1, Event::Reset);
     c.settle();
     c.start(1);
-    c.export(1, "seg", 0, 2, RIGHTS);
+    c.export(1, "seg", 0, 2, ALL);
     c.import(1, 1, "seg", 1, 0);
     let before = wakes(&c, 1, 0);
     let address = c.address(1, 0, 0);

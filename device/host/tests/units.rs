@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The units of systemd in `ci/packaging/systemd`: systemd accepts them where it is installed, and the programs accept
 //! the command lines in them.
-#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use support::linked::{Node, Switch, joined};
-use support::{Guest, RAM, window};
+use support::{Guest, MEMORY, RW, window};
 use telegraphos_device::{HibServer, ServeError, Settings, ShutdownHandle};
 use telegraphos_testkit::eventually;
-use telegraphos_wire::{Rights, Status};
+use telegraphos_wire::Status;
 
 thread_local! {
     /// This thread is a board's.
@@ -68,9 +68,6 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-const RW: u16 = Rights::READ.0 | Rights::WRITE.0;
-/// Guest address of the exported memory.
-const MEMORY: u64 = RAM + 0x10_0000;
 /// Buffers that a burst of stores longer than all before may double: of frames and bytes on their way, at both boards.
 const GROWTH: u64 = 4;
 /// Messages of each kind.

@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Malformed streams: the server survives all of them, and serves the next client normally.
 
-// A test fails by panicking, its helpers too.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
-
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
 
+use crate::support::{PATIENCE, RawClient, Server, assert_healthy, memfd};
 use proptest::prelude::*;
-use support::{PATIENCE, RawClient, Server, assert_healthy, memfd};
 use telegraphos_device::vfio::message::{Access, HEADER_LEN, Header, SmallWrite, command};
 
 /// One server for all cases, so that the effects of one case would show in the next.

@@ -2,19 +2,14 @@
 //! The command `telegraphos-hib` from the user's side: messages, exit codes, sockets, signals, memory and processor
 //! time.
 
-// A test fails by panicking, its helpers too.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
-
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::support::{self, Guest, RawClient, assert_healthy};
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Guest, RawClient, assert_healthy};
 use telegraphos_device::vfio::message::command;
 use telegraphos_testkit::{Daemon, Ended, eventually};
 use telegraphos_wire::regs::{self, Register};

@@ -2,31 +2,23 @@
 //! Rings between boards of one host, over a real fabric: what passes by them passes nothing else, and what is to be
 //! seen does not pass by them.
 
-// A test fails by panicking, its helpers too.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
-
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use support::linked::{Node, Switch};
-use support::{Guest, RAM, window};
+use crate::support::linked::{Node, Switch};
+use crate::support::{Guest, MEMORY, RW, window};
 use telegraphos_device::Settings;
 use telegraphos_fabric::control::{ControlClient, Request, Response, Snapshot, Target};
 use telegraphos_link::LinkClient;
 use telegraphos_link::ring::{Ring, Taken};
 use telegraphos_testkit::eventually;
 use telegraphos_wire::link::Frame;
-use telegraphos_wire::{Rights, Status, WindowLayout};
+use telegraphos_wire::{Status, WindowLayout};
 
-const RW: u16 = Rights::READ.0 | Rights::WRITE.0;
 /// Bytes from one direction's indices in a ring's memory to those of the other (`telegraphos_link::ring`).
 const WORDS: u64 = 256;
-/// Guest address of the exported memory.
-const MEMORY: u64 = RAM + 0x10_0000;
 
 /// A fabric, two boards, and their guests, of which each has imported the memory of the other.
 struct Pair {

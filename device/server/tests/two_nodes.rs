@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Boards joined by a real fabric: stores of one guest reach another, and parts that fail.
 
-// A test fails by panicking, its helpers too.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod support;
-
-use support::crate_server::CrateServer;
-use support::linked::{Node, Switch, joined};
-use support::{Guest, RAM, window};
+use crate::support::crate_server::CrateServer;
+use crate::support::linked::{Node, Switch, joined};
+use crate::support::{self, Guest, MEMORY, RW, window};
 use telegraphos_device::Settings;
 use telegraphos_testkit::{Daemon, eventually};
 use telegraphos_wire::admin::{Command, QueueCommand, ReplicaCommand};
@@ -18,10 +13,6 @@ use telegraphos_wire::regs::{self, Register};
 use telegraphos_wire::{Rights, STREAM_BLOCK, Status, admin};
 
 const READ: u16 = Rights::READ.0;
-const WRITE: u16 = Rights::WRITE.0;
-const RW: u16 = READ | WRITE;
-/// Guest address of the exported memory.
-const MEMORY: u64 = RAM + 0x10_0000;
 
 /// Asks until the segment is there: its node may be joining still.
 fn found(guest: &mut Guest, node: u16, name: &str, rights: u16) -> admin::Completion {

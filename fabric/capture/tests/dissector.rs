@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The dissector, the tables it is made from, and the code of `wire` agree. Reads captures with the real tshark.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may")]
-
-mod common;
-
 use std::path::Path;
 
-use common::frames::{self, Fields, Value};
-use common::tshark::{dissect, names, number, says};
-use common::{options, recorder};
+use crate::common::frames::{self, Fields, Value};
+use crate::common::tshark::{dissect, names, number, says};
+use crate::common::{self, options, recorder};
 use telegraphos_capture::Link;
 use telegraphos_fabric_core::{Action, Diagnostic, Event};
 use telegraphos_testkit::{Rng, scale, seed_or};

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is in the file is what was given, and what happens when the file cannot take it.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may")]
-
-mod common;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::frames::{encode, one_of_each};
-use common::{options, read_all, recorder};
+use crate::common::frames::{encode, one_of_each};
+use crate::common::{self, options, read_all, recorder};
 use telegraphos_capture::{
     CaptureError, CaptureOptions, Direction, Link, ReadError, Reader, Record, Recorder, Stopped,
 };
@@ -158,7 +155,7 @@ fn a_disk_that_fills_leaves_a_file_that_ends_where_a_block_ends() {
     let out = Command::new("bash")
         .args(["-c", "ulimit -f 100 && exec \"$0\" --exact --nocapture \"$1\""])
         .arg(me)
-        .arg("a_disk_that_fills_leaves_a_file_that_ends_where_a_block_ends")
+        .arg("files::a_disk_that_fills_leaves_a_file_that_ends_where_a_block_ends")
         .env(CHILD, &file)
         .output()
         .unwrap();

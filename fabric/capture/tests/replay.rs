@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What was captured of a switch is done again by a switch like it, and not by another.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may")]
-
-mod common;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use common::options;
-use common::run::{alone, run, together};
+use crate::common::run::{alone, run, together};
+use crate::common::{self, options};
 use telegraphos_capture::{
     CaptureOptions, Captured, Difference, Direction, Ended, Link, Record, Recorder, Replay, ReplayError, Said, replay,
     replay_with,

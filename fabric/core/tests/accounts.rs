@@ -1,21 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What one hostile node can make the switch hold or do is on its account: groups, resets and joins, replies. Each
 //! check has a deliberate bug that it finds.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
-mod common;
-
-use common::{Failure, class_of, fail, frame, handle, packet};
+use crate::common::{Failure, WINDOW, class_of, fail, frame, handle, packet};
 use telegraphos_accounts::Rate;
 use telegraphos_fabric_core::{
     Action, Attached, Bug, Diagnostic, Event, MAX_ACCEPTED_CREDITS, PortId, Switch, SwitchConfig, UNLIMITED, Violation,
 };
 use telegraphos_wire::link::{Frame, MAX_GROUPS, MAX_MEMBERSHIPS, RESET_BITS, Refusal, incarnation_at};
-use telegraphos_wire::{
-    Body, Class, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr, STREAM_BLOCK, Status, Tags, WindowLayout,
-};
-
-const WINDOW: WindowLayout = WindowLayout { node_bits: 6, offset_bits: 26 };
+use telegraphos_wire::{Body, Class, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr, STREAM_BLOCK, Status, Tags};
 
 fn config(bug: Option<Bug>) -> SwitchConfig {
     let mut config = SwitchConfig::new(4);

@@ -38,12 +38,12 @@ telegraphos_testkit::bug_table! {
     CountOneAnswer => "accounts", "several_are_answered";
     AcceptAnyIncarnation => "accounts", "incarnations_are_left";
     ShortIncarnation => "accounts", "incarnations_grow";
-    ReachOvertakes => "network/main", "life_order";
-    KeepDownLocal => "network/main", "presence_told";
-    ForgetSession => "network/main", "incarnation_is_new";
+    ReachOvertakes => "network/mod", "life_order";
+    KeepDownLocal => "network/mod", "presence_told";
+    ForgetSession => "network/mod", "incarnation_is_new";
     LeakTrunkCredit => "network/cuts", "credits_conserved";
     OneLayer => "network/traffic", "i13_no_deadlock";
-    SendAllToEach => "network/main", "one_packet_per_trunk";
+    SendAllToEach => "network/mod", "one_packet_per_trunk";
     RepliesHoldTrunk => "network/traffic", "i13_a_non_reader_stops_no_other";
     ForgetEpochs => "network/cuts", "incarnation_is_new";
     JoinStale => "network/cuts", "incarnation_is_new";

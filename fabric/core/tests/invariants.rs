@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The switch's promises on random schedules and in chosen situations; then, for each deliberate bug, that a check
 //! finds it.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
-mod common;
-mod world;
-
-use common::{Failure, class_of, fail, frame, handle, multicast, packet};
+use crate::common::{Failure, WINDOW, class_of, fail, frame, handle, multicast, packet};
+use crate::world::{Op, Sizes, World, check_schedule, schedules};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 use telegraphos_fabric_core::{
@@ -17,9 +14,6 @@ use telegraphos_wire::packet::MULTICAST;
 use telegraphos_wire::{
     AtomicOp, Body, Class, MAX_BLOCK, NodeId, PROTOCOL_VERSION, Packet, Rights, STREAM_BLOCK, Status, WindowLayout,
 };
-use world::{Op, Sizes, World, check_schedule, schedules};
-
-const WINDOW: WindowLayout = WindowLayout { node_bits: 6, offset_bits: 26 };
 
 /// At least 1000 schedules; PROPTEST_CASES sets more.
 fn config_of_runs() -> Config {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The counters of pairs: exact while there is room, complete always, and the busy ones stay.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
 use std::collections::BTreeMap;
 
@@ -185,7 +184,7 @@ fn the_hottest_come_first_and_equals_by_id() {
 }
 
 /// What counting costs, to be read by people:
-/// `cargo test --release -p telegraphos-fabric-core --test pairs -- --ignored --nocapture`.
+/// `cargo test --release -p telegraphos-fabric-core pairs:: -- --ignored --nocapture`.
 #[test]
 #[ignore = "prints a time"]
 fn cost() {

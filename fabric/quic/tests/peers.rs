@@ -1,26 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! QUIC and peers that are not welcome: wrong certificates, garbage, floods of handshakes; and what is said of wrong
 //! options. Whatever arrives, the acceptor continues to serve others.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may")]
-
-mod support;
 
 use std::io;
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
 
-use support::pki::Cluster;
-use support::{Clock, Peer, run};
+use crate::support::pki::Cluster;
+use crate::support::{Clock, Peer, at, options, run};
 use telegraphos_quic::{Options, QuicAcceptor, QuicOptions, QuicTransport};
-use telegraphos_transport::{Acceptor, AcceptorStatistics, HostPort, Transport};
-
-fn at(port: u16) -> HostPort {
-    HostPort { host: "127.0.0.1".to_owned(), port }
-}
-
-fn options(quic: QuicOptions) -> Options {
-    Options::new(telegraphos_transport::Options::default(), Some(quic))
-}
+use telegraphos_transport::{Acceptor, AcceptorStatistics, Transport};
 
 fn connecting(port: u16, quic: QuicOptions) -> Peer {
     Peer::new(Box::new(QuicTransport::connect(&at(port), &options(quic)).unwrap()))

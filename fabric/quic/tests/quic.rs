@@ -1,26 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! QUIC as a pipe of bytes: order, back-pressure, many connections on one socket, wake-ups, and the same below faults.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may")]
-
-mod support;
 
 use std::io;
 use std::net::UdpSocket;
 
-use support::pki::Cluster;
-use support::{Clock, Peer, pattern, run};
+use crate::support::pki::Cluster;
+use crate::support::{Clock, Peer, at, options, pattern, run};
 use telegraphos_quic::{Options, QuicAcceptor, QuicOptions, QuicTransport};
 use telegraphos_testkit::scale;
 use telegraphos_transport::faults::LinkFaults;
-use telegraphos_transport::{Acceptor, HostPort, Received};
-
-fn at(port: u16) -> HostPort {
-    HostPort { host: "127.0.0.1".to_owned(), port }
-}
-
-fn options(quic: QuicOptions) -> Options {
-    Options::new(telegraphos_transport::Options::default(), Some(quic))
-}
+use telegraphos_transport::{Acceptor, Received};
 
 /// The same, with another silence.
 fn silent(silence: u64, quic: QuicOptions) -> Options {

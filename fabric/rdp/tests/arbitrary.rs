@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Any input, damaged or forged with the right checksum and ids: no panic, no growth without
 //! bound, no end of datagrams that never comes.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
 use proptest::prelude::*;
 use telegraphos_rdp_core::{Config, Connection, Datagram, Identity, Kind, Listener, Sequence};

@@ -2,15 +2,12 @@
 //! SPEC I16 and item 35: exactly once and in order under any mix of faults, the window, restarts; and for each check a
 //! deliberate bug that it finds.
 //!
-//! A failure prints its seed; `TELEGRAPHOS_SEED=n cargo test -p telegraphos-rdp-core --test faults` replays it alone.
+//! A failure prints its seed; `TELEGRAPHOS_SEED=n cargo test -p telegraphos-rdp-core faults::` replays it alone.
 //! `TELEGRAPHOS_SCALE=full` runs twenty thousand seeds.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
-mod world;
-
+use crate::world::{self, Failure, Plan, Side, Tally, World};
 use telegraphos_rdp_core::Bug;
 use telegraphos_testkit::{Rng, over_seeds as over_all};
-use world::{Failure, Plan, Side, Tally, World};
 
 /// Checks so many seeds, or all at full scale, and adds up what happened.
 fn over_seeds(ci: u64, check: impl Fn(u64) -> Result<Tally, Failure>) -> (bool, Tally) {

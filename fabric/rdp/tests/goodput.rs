@@ -2,15 +2,12 @@
 //! What losses cost, in virtual time: the table in `docs/rdp.md`.
 //!
 //! ```text
-//! cargo test -p telegraphos-rdp-core --test goodput -- --nocapture
+//! cargo test -p telegraphos-rdp-core goodput:: -- --nocapture
 //! ```
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
-mod world;
-
+use crate::world::{Faults, Plan, World};
 use telegraphos_rdp_core::Config;
 use telegraphos_testkit::Rng;
-use world::{Faults, Plan, World};
 
 /// A way between two sides.
 struct Way {

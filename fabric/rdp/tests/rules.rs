@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The rules of SPEC item 35 one by one: acknowledgements, NACKs, the pause, keep-alive, restart, the end. Each test of
 //! a rule also shows that a deliberate bug breaks it.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
-
-mod world;
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use crate::world::pair::{DELAY, Pair, pair};
+use crate::world::{self, Side, small};
 use telegraphos_rdp_core::{Bug, Config, Connection, Datagram, End, Identity, Kind, Listener, Sequence, State};
-use world::pair::{DELAY, Pair, pair};
-use world::{Side, small};
 
 /// The kinds of the datagrams sent from now on, with their direction.
 fn record(pair: &mut Pair) -> Rc<RefCell<Vec<(Side, Kind)>>> {

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `Topology::check`: right about what is right, for the largest too, and each deliberate bug is found.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
-mod common;
-
-use common::{names, promises, random_trunks, seeds};
+use crate::common::{names, promises, random_trunks, seeds};
 use telegraphos_testkit::scale;
 use telegraphos_topology::{Bug, CheckError, CheckReport, Shape, Topology, TopologyError};
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Drawings, compared with files. `TELEGRAPHOS_BLESS=1` writes them anew: look at them before you commit them.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
 use std::path::Path;
 

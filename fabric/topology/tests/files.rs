@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Topology files: what they say, and every mistake by its text.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
-mod common;
-
-use common::{promises, seeds};
+use crate::common::{promises, seeds};
 use telegraphos_testkit::Rng;
 use telegraphos_topology::{Plan, TrunkAddress};
 

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Arbitrary graphs: random ones, of which every route is walked, and those that are refused.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
-mod common;
-
-use common::{names, promises, random_trunks, route, seeds};
+use crate::common::{names, promises, random_trunks, route, seeds};
 use telegraphos_testkit::{Rng, scale};
 use telegraphos_topology::{CheckError, MAX_LAYERS, SwitchId, Topology, TopologyError, TrunkId};
 

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Stars, trees, meshes and toruses: every route of every small one is walked.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
-mod common;
-
-use common::promises;
+use crate::common::promises;
 use telegraphos_topology::{MAX_NODES, Topology};
 
 #[test]

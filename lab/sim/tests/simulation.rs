@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Whole runs: the same each time, nothing lost or doubled, known answers, fairness, and what faults do.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a failing check is a failing test")]
 
 use std::sync::Arc;
 use telegraphos_sim::units::{NANOSECOND, Time};

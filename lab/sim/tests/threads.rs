@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The report does not depend on the number of threads, nor on the order in which cells make their calls.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a failing check is a failing test")]
 
 use std::sync::Arc;
 use telegraphos_sim::{Bugs, Report, Simulation, Workload};

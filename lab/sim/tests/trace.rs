@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Traces of runs: they are what the format says, and say what the report says.
-#![allow(clippy::unwrap_used, reason = "a failing check is a failing test")]
 
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Workload files: what they may say, and what is said about those that are wrong.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a failing check is a failing test")]
 
 use telegraphos_sim::units::{MICROSECOND, NANOSECOND};
 use telegraphos_sim::{Pattern, Workload};

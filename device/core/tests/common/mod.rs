@@ -3,8 +3,6 @@
 //!
 //! Packets of one pair and class stay in order, everything else may happen in any order: guest-memory steps of
 //! different nodes and purposes complete when the schedule chooses them.
-#![allow(dead_code, reason = "each test binary uses its own part")]
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a failing harness is a failing test")]
 
 pub(crate) mod loans;
 pub(crate) mod queues;
@@ -14,7 +12,6 @@ pub(crate) mod rings;
 use std::collections::{BTreeMap, VecDeque};
 use telegraphos_device_core::{Action, Bar, Bug, Event, Hib, HibConfig, Notice, Piece, Step, StepId, StepResult};
 use telegraphos_fabric_core::{Action as SwitchAction, Event as SwitchEvent, Switch, SwitchConfig, UNLIMITED};
-#[allow(unused_imports, reason = "each test binary uses its own part")]
 pub(crate) use telegraphos_testkit::{Rng, finds, over_seeds, over_seeds_on_all_processors};
 use telegraphos_wire::admin::{self, Command, Completion, QueueCommand};
 use telegraphos_wire::context::{Argument, Launch, Operation};
@@ -32,6 +29,8 @@ pub(crate) const EVENTS: u64 = 0x2_0000;
 pub(crate) const STATUS_PAGES: u64 = 0x3_0000;
 /// Entries of the event ring.
 const RING: u32 = 64;
+/// Everything but remote enqueue.
+pub(crate) const ALL: Rights = Rights(23);
 /// Address of export page p of a node.
 pub(crate) const EXPORTS: u64 = 0x10_0000;
 

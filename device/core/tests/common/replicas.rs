@@ -160,6 +160,11 @@ pub(crate) fn go(c: &mut Cluster, net: Net, node: u16) {
     c.lose_packets_of(node);
 }
 
+/// The status of a command.
+pub(crate) fn status(c: &mut Cluster, id: u16, command: impl Into<Command>) -> Status {
+    Status::from_u16(c.admin(id, command.into()).status as u16)
+}
+
 pub(crate) fn is_subsequence(of: &[u64], part: &[u64]) -> bool {
     let mut of = of.iter();
     part.iter().all(|value| of.any(|other| other == value))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Faults: processes that end, resets, crashes, and broken links. Others find out by their boards alone.
 
-use crate::world::{INBOXES, NODES, PROCESSES, Part, World, import, node, pages};
+use super::world::{INBOXES, NODES, PROCESSES, Part, World, import, node, pages};
 use telegraphos_device_core::Event;
 use telegraphos_wire::admin::{self, Command};
 

@@ -31,12 +31,9 @@
 //! | `faults` | processes that end, resets, crashes, broken links |
 //! | `rest` | the end: everything is received, and nothing is left |
 //!
-//! A failure prints its seed: `TELEGRAPHOS_SEED=n cargo test -p telegraphos-device-core --test messages_simulation`
+//! A failure prints its seed: `TELEGRAPHOS_SEED=n cargo test -p telegraphos-device-core messages_simulation::`
 //! replays it.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
 
-#[path = "../common/mod.rs"]
-mod common;
 mod faults;
 mod moves;
 mod pending;
@@ -44,7 +41,7 @@ mod record;
 mod rest;
 mod world;
 
-use common::over_seeds_on_all_processors;
+use crate::common::{self, over_seeds_on_all_processors};
 use telegraphos_device_core::Bug as BoardBug;
 use telegraphos_msg_core::Bug;
 use world::{Tally, World};

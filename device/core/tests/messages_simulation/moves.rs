@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Actions of engines as stores, elements and copies of boards, and what comes of these.
 
+use super::pending::{Flying, Item, Transfer};
+use super::record::byte;
+use super::world::{PROCESSES, Part, Program, World, context, node, which};
 use crate::common::Cluster;
-use crate::pending::{Flying, Item, Transfer};
-use crate::record::byte;
-use crate::world::{PROCESSES, Part, Program, World, context, node, which};
 use telegraphos_msg_core::layout::{Element, HEAD, PROBE, kind_of};
 use telegraphos_msg_core::{Action, Packet, Piece, Place, TransferId};
 use telegraphos_wire::context::{Launch, Operation};

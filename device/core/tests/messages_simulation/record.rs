@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What was asked of the engines and came of it, a plain list of messages and receives, and the checks.
 
-use crate::pending::{Sent, Wanted};
-use crate::world::{PROCESSES, THREADS, World, node, which};
+use super::pending::{Sent, Wanted};
+use super::world::{PROCESSES, THREADS, World, node, which};
 use telegraphos_msg_core::{Endpoint, Failure, Pattern, Place, ReceiveId, SendId, TransferId};
 
 /// What the bytes of a buffer are before it is used.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The end: everything is received, and nothing is left (I18).
 
-use crate::world::{PROCESSES, Part, World, import, node, which};
+use super::world::{PROCESSES, Part, World, import, node, which};
 use telegraphos_msg_core::Pattern;
 
 /// Passes in which something happens, at most.

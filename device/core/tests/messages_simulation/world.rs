@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The processes, what they export and import, and the choice of what happens next.
 
+use super::pending::{Flying, Item, Sent, Transfer, Wanted};
 use crate::common::queues::Owner;
-use crate::common::{Cluster, EXPORTS, name64};
-use crate::pending::{Flying, Item, Sent, Transfer, Wanted};
+use crate::common::{ALL, Cluster, EXPORTS, name64};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use telegraphos_device_core::Bug as BoardBug;
 use telegraphos_msg_core::layout::Layout;
 use telegraphos_msg_core::{Bug, Config, Endpoint, Engine, Pattern, Place, Process, Way};
 use telegraphos_wire::admin::{self, Command};
-use telegraphos_wire::{Rights, UNIT, event};
+use telegraphos_wire::{UNIT, event};
 
 pub(crate) const NODES: u16 = 3;
 pub(crate) const PROCESSES: [Process; 4] = [
@@ -20,8 +20,6 @@ pub(crate) const PROCESSES: [Process; 4] = [
 ];
 /// Threads of each process that receive; messages go to one more, which there is not.
 pub(crate) const THREADS: u32 = 2;
-/// Everything but remote enqueue.
-const RIGHTS: Rights = Rights(23);
 /// Export pages of a process, and window slots of a process for another node: its queue, memory for long messages, and
 /// an inbox for each process.
 const PAGES: u32 = 8;
@@ -199,7 +197,7 @@ impl World {
             cluster.open_context(node, context(who));
         }
         let queue = Owner::new(cluster, node, first + QUEUE, &format!("queue.{who}"), words, 8);
-        cluster.export(node, &format!("memory.{who}"), first + MEMORY, MEMORY_PAGES, RIGHTS);
+        cluster.export(node, &format!("memory.{who}"), first + MEMORY, MEMORY_PAGES, ALL);
         assert!(Layout::of(config).size() <= UNIT, "an inbox is a page");
         (0..PROCESSES.len()).for_each(|other| World::make_inbox(cluster, who, other));
         let mut engine = Engine::new(config.clone()).unwrap();
@@ -217,7 +215,7 @@ impl World {
 
     fn make_inbox(cluster: &mut Cluster, who: usize, of: usize) {
         let page = pages(who) + INBOXES + of as u32;
-        cluster.export(node(who), &format!("inbox.{who}.{of}"), page, 1, RIGHTS);
+        cluster.export(node(who), &format!("inbox.{who}.{of}"), page, 1, ALL);
     }
 
     /// Two processes that have lost each other, and whose boards have not, connect again: each makes another inbox, and

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The drivers: they create copies and homes, open imports, adopt and release pages, and read events.
 
+use super::record::{Home, LANES, Life, offset_of};
+use super::world::{Doing, Place, RIGHTS, SLOTS, State, World, trace};
 use crate::common::{EXPORTS, status_page};
-use crate::record::{Home, LANES, Life, offset_of};
-use crate::world::{Doing, Place, RIGHTS, SLOTS, State, World, trace};
 use telegraphos_wire::admin;
 use telegraphos_wire::admin::{Command, ReplicaCommand};
 use telegraphos_wire::context;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Faults, and recovery from them.
 
+use super::record::Home;
+use super::world::{Doing, Fault, Place, SLOTS, State, World, trace};
 use crate::common::EXPORTS;
-use crate::record::Home;
-use crate::world::{Doing, Fault, Place, SLOTS, State, World, trace};
 use telegraphos_device_core::Event;
 use telegraphos_wire::UNIT;
 
@@ -68,7 +68,7 @@ impl World {
     pub(crate) fn forget(&mut self, node: u16) {
         let first = self.place(node, 0);
         self.places[first..first + SLOTS as usize].fill(Place::new());
-        self.programs[usize::from(node)] = crate::pending::Program::default();
+        self.programs[usize::from(node)] = super::pending::Program::default();
     }
 
     pub(crate) fn begin(&mut self, node: u16) {

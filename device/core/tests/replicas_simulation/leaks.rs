@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! No leaks: a board that has returned everything equals a new one.
 
-use crate::world::{NODES, World, boards, give_back};
+use super::world::{NODES, World, boards, give_back};
 use telegraphos_device_core::Hib;
 
 /// Fields to ignore, by name in the board's debug output: counts (incarnations, requests, numbers that are not reused);

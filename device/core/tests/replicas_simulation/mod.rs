@@ -26,12 +26,9 @@
 //! | `record` | the values that homes and copies had |
 //! | `rest`, `leaks` | the end: all copies are equal, and nothing has leaked |
 //!
-//! A failure prints its seed: `TELEGRAPHOS_SEED=n cargo test -p telegraphos-device-core --test replicas_simulation`
+//! A failure prints its seed: `TELEGRAPHOS_SEED=n cargo test -p telegraphos-device-core replicas_simulation::`
 //! replays it, and `TELEGRAPHOS_PAGE=n` prints the events of that page.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "checks are functions called by tests")]
 
-#[path = "../common/mod.rs"]
-mod common;
 mod drivers;
 mod faults;
 mod leaks;
@@ -41,7 +38,7 @@ mod record;
 mod rest;
 mod world;
 
-use common::over_seeds_on_all_processors;
+use crate::common::{self, over_seeds_on_all_processors};
 use telegraphos_device_core::Bug;
 use telegraphos_fabric_core::Bug as SwitchBug;
 use world::{Fault, NODES, Tally, World};

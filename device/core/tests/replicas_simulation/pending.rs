@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Pending operations of the programs.
 
-use crate::record::Stored;
+use super::record::Stored;
 
 /// A pending load.
 pub(crate) struct Load {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The programs' operations on replicated pages, and checks of their results.
 
-use crate::pending::{Atomic, Load, Quiet};
-use crate::record::{COUNTED, Stored, WORDS, lanes_at, offset_of};
-use crate::world::{BUSY_PAGES, NODES, PAGES, Place, SLOTS, State, World};
+use super::pending::{Atomic, Load, Quiet};
+use super::record::{COUNTED, Stored, WORDS, lanes_at, offset_of};
+use super::world::{BUSY_PAGES, NODES, PAGES, Place, SLOTS, State, World};
 use telegraphos_wire::context::{Launch, Operation};
 use telegraphos_wire::{AtomicOp, Status};
 
@@ -113,7 +113,7 @@ impl World {
         entry.life.issued(&store);
         entry.issued += 1;
         let data = repeated(store.number, size);
-        crate::world::trace(page, || {
+        super::world::trace(page, || {
             format!(
                 "{} {} stores {} at {offset:#x} issued {}",
                 self.cluster.moment,

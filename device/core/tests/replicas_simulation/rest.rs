@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The end: runs until no event is left, compares all copies, and releases everything.
 
+use super::world::{NODES, PAGES, Place, State, World, give_back};
 use crate::common::EXPORTS;
-use crate::world::{NODES, PAGES, Place, State, World, give_back};
 use telegraphos_wire::UNIT;
 
 impl World {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The nodes and their replicated pages: the test's state of them, and the observed changes of their boards.
 
+use super::record::{COUNTED, Home, Life, Page, Stored, WORDS, word_at};
 use crate::common::{Change, Changed, Cluster, EXPORTS};
-use crate::record::{COUNTED, Home, Life, Page, Stored, WORDS, word_at};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use telegraphos_device_core::{Bug, Event};
@@ -130,7 +130,7 @@ pub(crate) struct World {
     /// By node and slot.
     pub(crate) places: Vec<Place>,
     /// By node: the pending operations of its program.
-    pub(crate) programs: Vec<crate::pending::Program>,
+    pub(crate) programs: Vec<super::pending::Program>,
     /// The nodes without a link.
     pub(crate) absent: Vec<Option<Fault>>,
     /// No faults.
@@ -167,7 +167,7 @@ impl World {
             cluster: boards(seed, bug, switch_bug),
             pages: Vec::new(),
             places: vec![Place::new(); usize::from(NODES) * SLOTS as usize],
-            programs: (0..NODES).map(|_| crate::pending::Program::default()).collect(),
+            programs: (0..NODES).map(|_| super::pending::Program::default()).collect(),
             absent: vec![None; usize::from(NODES)],
             calm: seed % 5 == 4,
             tally: Tally::new(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Helpers of the server tests: a running server, and the library's client and guest; every error panics.
-#![allow(dead_code, unreachable_pub, missing_docs)]
+#![allow(dead_code, unreachable_pub)]
 
 pub mod crate_server;
 pub mod linked;
@@ -11,13 +11,17 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
 use telegraphos_device::client::{self, Client, EVENT_ENTRIES, EVENTS, Pages};
-#[allow(unused_imports, reason = "each test file uses some")]
+#[allow(unused_imports, reason = "allocations.rs and the examples use some")]
 pub use telegraphos_device::client::{PATIENCE, RAM, RAM_SIZE, Reply, window};
 use telegraphos_device::vfio::message::{DmaMap, IrqSet};
 use telegraphos_device::{Config, HibServer, ServeError, Settings, ShutdownHandle};
 use telegraphos_wire::admin::{self, Command, Completion};
 use telegraphos_wire::regs::Register;
 use telegraphos_wire::{Rights, Status, event};
+
+pub const RW: u16 = Rights::READ.0 | Rights::WRITE.0;
+/// Guest address of the exported memory.
+pub const MEMORY: u64 = RAM + 0x10_0000;
 
 /// A server in a separate thread, with its socket in a separate directory.
 pub struct Server {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the simulations of one switch and of networks have in common: checks by name, and packets of any class.
 
-#![allow(dead_code, reason = "each test binary uses its own part")]
-
 use telegraphos_fabric_core::{Action, Event, PortId, Switch};
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::packet::MULTICAST;
-use telegraphos_wire::{Body, Class, NodeId, Packet, RemoteAddr};
+use telegraphos_wire::{Body, Class, NodeId, Packet, RemoteAddr, WindowLayout};
+
+pub(crate) const WINDOW: WindowLayout = WindowLayout { node_bits: 6, offset_bits: 26 };
 
 /// A check that failed.
 #[derive(Clone, Debug)]

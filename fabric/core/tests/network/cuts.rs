@@ -4,10 +4,10 @@
 use telegraphos_fabric_core::Bug;
 use telegraphos_wire::Class;
 
+use super::ledger::State;
+use super::schedule::topology;
+use super::world::{Network, Settings};
 use crate::common::{Failure, fail};
-use crate::ledger::State;
-use crate::schedule::topology;
-use crate::world::{Network, Settings};
 
 /// While a request of node 0 to the last node is on its way to its switch, something happens that cuts it off for a
 /// moment.

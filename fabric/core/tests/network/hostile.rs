@@ -10,9 +10,9 @@ use telegraphos_wire::link::Frame;
 use telegraphos_wire::packet::MULTICAST;
 use telegraphos_wire::{Body, Class, NodeId, PROTOCOL_VERSION, STREAM_BLOCK, Status, WindowLayout};
 
+use super::schedule::topology;
+use super::world::{Network, Settings};
 use crate::common::{multicast, packet};
-use crate::schedule::topology;
-use crate::world::{Network, Settings};
 
 /// Any frame, often one that makes sense.
 fn frame() -> impl Strategy<Value = Frame> {

@@ -10,11 +10,8 @@
 //! ```
 //!
 //! A failure prints its seed and its smallest schedule: `TELEGRAPHOS_SEED=n cargo test -p telegraphos-fabric-core
-//! --test network` replays it; `TELEGRAPHOS_SCALE=full` checks more of them.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
+//! network::` replays it; `TELEGRAPHOS_SCALE=full` checks more of them.
 
-#[path = "../common/mod.rs"]
-mod common;
 mod cuts;
 mod hostile;
 mod ledger;

@@ -6,10 +6,10 @@ use std::collections::VecDeque;
 use telegraphos_wire::link::{Frame, Refusal};
 use telegraphos_wire::{Body, Class, NodeId, Packet, Status};
 
+use super::ledger::State;
+use super::node::{Inbound, Node};
+use super::world::{Network, Settings};
 use crate::common::{Failure, class_of, fail, multicast, packet};
-use crate::ledger::State;
-use crate::node::{Inbound, Node};
-use crate::world::{Network, Settings};
 
 impl Network {
     fn node(&mut self, node: NodeId) -> &mut Node {

@@ -7,8 +7,8 @@ use telegraphos_testkit::Rng;
 use telegraphos_topology::{SwitchId, Topology, TrunkId};
 use telegraphos_wire::{Class, NodeId};
 
+use super::world::{Network, Settings};
 use crate::common::{Failure, fail};
-use crate::world::{Network, Settings};
 
 /// One thing that happens. Pipes are given by any number, which is brought into range: so a schedule keeps its sense
 /// when it is shortened.

@@ -4,9 +4,9 @@
 use telegraphos_fabric_core::{Attached, Bug, Diagnostic, Violation};
 use telegraphos_wire::Class;
 
+use super::schedule::topology;
+use super::world::{Network, Settings};
 use crate::common::{Failure, fail};
-use crate::schedule::topology;
-use crate::world::{Network, Settings};
 
 const SILENCE: u64 = 3_000_000;
 const STALL: u64 = 1_000_000;

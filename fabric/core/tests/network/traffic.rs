@@ -7,9 +7,9 @@ use telegraphos_fabric_core::{Attached, Bug, CREDITED};
 use telegraphos_testkit::{Rng, scale};
 use telegraphos_wire::{Class, NodeId};
 
+use super::schedule::topology;
+use super::world::{Network, Settings};
 use crate::common::{Failure, fail};
-use crate::schedule::topology;
-use crate::world::{Network, Settings};
 
 type Backlog = VecDeque<(NodeId, Class)>;
 
@@ -39,7 +39,7 @@ fn drive(network: &mut Network, mut backlogs: Vec<Backlog>, chance: Option<Rng>)
             }
             _ => network.round()?,
         }
-        let rests = network.busy().is_empty() && network.nodes.iter().all(crate::node::Node::rests);
+        let rests = network.busy().is_empty() && network.nodes.iter().all(super::node::Node::rests);
         if rests && !sent && (chance.is_none() || step % 32 == 0) {
             break;
         }

@@ -11,9 +11,9 @@ use telegraphos_wire::link::Frame;
 use telegraphos_wire::packet::MULTICAST;
 use telegraphos_wire::{Class, NodeId, PROTOCOL_VERSION, STREAM_BLOCK, WindowLayout};
 
+use super::ledger::Ledger;
+use super::node::{ConnectionId, Node};
 use crate::common::{Failure, class_of, fail};
-use crate::ledger::Ledger;
-use crate::node::{ConnectionId, Node};
 
 pub(crate) const WINDOW: WindowLayout = WindowLayout { node_bits: 8, offset_bits: 24 };
 

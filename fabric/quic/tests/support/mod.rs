@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the tests of QUIC have in common: certificates, and a loop as a fabric has one.
-#![allow(dead_code)] // no test needs all of it
+#![allow(dead_code)] // the example needs a part of it
 #![allow(clippy::unwrap_used)] // only tests use it
 
 pub(crate) mod pki;
@@ -10,7 +10,8 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use telegraphos_transport::{Acceptor, Received, Transport};
+use telegraphos_quic::{Options, QuicOptions};
+use telegraphos_transport::{Acceptor, HostPort, Received, Transport};
 
 /// After this a test checks whether it is done. Nothing is called for that, so a lost wake-up stays lost.
 const MOMENT: Duration = Duration::from_millis(20);
@@ -148,4 +149,12 @@ pub(crate) fn run(
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut rng = telegraphos_testkit::Rng::new(seed);
     (0..len).map(|_| rng.next() as u8).collect()
+}
+
+pub(crate) fn at(port: u16) -> HostPort {
+    HostPort { host: "127.0.0.1".to_owned(), port }
+}
+
+pub(crate) fn options(quic: QuicOptions) -> Options {
+    Options::new(telegraphos_transport::Options::default(), Some(quic))
 }

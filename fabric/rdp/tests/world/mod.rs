@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A client and a server over a faulty medium in virtual time, and what each must see. Every check is a [`Failure`]
 //! with its name, so that the same checks run against the protocol as it is and with a deliberate bug.
-#![allow(dead_code, reason = "each test file uses a part")]
 
 mod medium;
 pub(crate) mod pair;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The promises of a topology, checked the slow way: every route is walked. Nothing here is shared with
 //! [`Topology::check`].
-#![allow(dead_code, reason = "each test file uses a part")]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

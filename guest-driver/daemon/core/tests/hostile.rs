@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What other parties send late, never, twice or with a lie in it: clients, the daemons of other nodes, and the shell.
 //! Each has no effect, or one on the party alone that sent it.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use telegraphos_daemon_core::protocol::{Answer, Checked, Envelope, Letter, Request, decode, encode};

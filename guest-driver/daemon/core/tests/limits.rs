@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One user does not use up what the daemon of a node has for all, root has a reserve, and a node that is healthy is
 //! alive whatever users do.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use telegraphos_daemon_core::protocol::{Answer, Envelope, Letter, Request};

@@ -4,11 +4,8 @@
 //! outlives its master by more than the grace; tasks are spawned inside their partition, on the least loaded nodes; a
 //! node that was declared dead is dead, and has been silent; clients that send as much as they can leave others their
 //! share; in the end all daemons have the same nodes and partitions.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
-mod common;
-
-use common::{Counts, World};
+use crate::common::{Counts, World};
 use telegraphos_daemon_core::Bug;
 use telegraphos_testkit::{Rng, finds, over_seeds_on_all_processors};
 

@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Processes, gateways and streams that come and go, in random order, against the graph that they make.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
+use crate::common::process;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use telegraphos_msg_core::far::{Body, Far, Frame, Passage, Sizes, Step, Why, Word, Wrong};
 use telegraphos_msg_core::routes::{self, LONGEST_NAME, MOST_HOPS, MOST_NAMES, News, Route, Routes, StreamId};
 use telegraphos_msg_core::{Bug, Config, Process};
 use telegraphos_testkit::{Rng, finds, over_seeds_on_all_processors};
-
-fn process(n: usize) -> Process {
-    Process { node: n as u16, number: 1 }
-}
 
 /// A stream: the processes at its ends, and what is on its way to each.
 #[derive(Debug)]

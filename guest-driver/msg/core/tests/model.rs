@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! All interleavings of a few operations: what each process does is in order, and everything else is not.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-mod common;
-
-use common::{World, process};
+use crate::common::{World, process};
 use stateright::{Checker, Model, Property};
 use std::time::Instant;
 use telegraphos_msg_core::{Bug, Config, Endpoint, Pattern, Way};

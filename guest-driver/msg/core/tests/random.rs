@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Several processes in random order, against a plain list of messages and receives.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
-mod common;
-
-use common::{Counts, World, process};
+use crate::common::{Counts, World, process};
 use telegraphos_msg_core::{Bug, Config, Endpoint, Pattern, Way};
 use telegraphos_testkit::{Rng, finds, over_seeds_on_all_processors};
 

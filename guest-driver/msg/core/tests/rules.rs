@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Single rules: paths of the rendezvous, the paper's sizes, limits, and what another process may not say.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-mod common;
-
-use common::{World, process};
+use crate::common::{World, process};
 use proptest::prelude::*;
 use telegraphos_msg_core::{
     Action, Answer, Bug, Config, Endpoint, Engine, Error, Failure, Header, Packet, Pattern, Place, Violation, Way,

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Both ends of a framed direction in random order, over a connection that takes and gives any part, against the bytes
 //! that were written (SPEC item 36).
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::collections::VecDeque;
 use telegraphos_sockets_core::{
