@@ -128,12 +128,13 @@ fn i9_i10_i11_i12_every_interleaving_with_a_killed_consumer() {
     let full = Scale::from_env() == Scale::Full;
     let one = Setup { kills: 1, ..SMALL };
     holds(Setup { fill: 3, elements: [2, 1], ..one.clone() }, &[Worker, Caller, Busy, Killed, Again, KilledInDriver]);
-    holds(Setup { fill: 8, elements: [2, 1], ..one.clone() }, &[Worker, Caller, Busy, Held, Killed, Again]);
+    holds(Setup { fill: 8, elements: [1, 1], ..one.clone() }, &[Busy, Held, Killed, Again]);
     holds(
         Setup { fill: 4, elements: [1, 1], kills: 2, most: Most::All, ..SMALL },
         &[Busy, Killed, Again, KilledInDriver],
     );
     if full {
+        holds(Setup { fill: 8, elements: [2, 1], ..one.clone() }, &[Worker, Caller, Busy, Held, Killed, Again]);
         holds(Setup { fill: 3, elements: [3, 3], ..one.clone() }, &[Busy, Killed, Again]);
         holds(Setup { quota: 2, fill: 8, elements: [3, 2], ..one }, &[Busy, Held, Killed, Again]);
         holds(Setup { fill: 8, elements: [2, 2], kills: 3, ..SMALL }, &[Busy, Held, Killed, Again]);
@@ -167,11 +168,12 @@ fn i10_every_interleaving_of_consumers_that_arm_for_several() {
     let two = Setup { wakes: 2, ..SMALL };
     let pair = Setup { consumers: 2, ..two.clone() };
     holds(Setup { elements: [3, 2], ..two.clone() }, &[SleptUnarmed, Woken, WokenEarly]);
-    holds(Setup { wakes: 3, fill: 3, elements: [3, 2], ..two.clone() }, &[SleptUnarmed, Worker, Caller]);
+    holds(Setup { wakes: 3, fill: 3, elements: [2, 1], ..two.clone() }, &[SleptUnarmed, Worker, Caller]);
     holds(Setup { fill: 3, elements: [2, 1], kills: 1, ..two.clone() }, &[SleptUnarmed, Killed, Again]);
     holds(Setup { elements: [1, 1], hold: 1, ..pair.clone() }, &[SleptUnarmed, Woken, Spin]);
     if full {
         holds(Setup { elements: [2, 1], ..pair.clone() }, &[SleptUnarmed, Woken, Spin]);
+        holds(Setup { wakes: 3, fill: 3, elements: [3, 2], ..two.clone() }, &[SleptUnarmed, Worker, Caller]);
         holds(Setup { fill: 8, elements: [3, 3], ..two }, &[SleptUnarmed, Held]);
         holds(Setup { elements: [3, 1], kills: 1, restarts: false, ..pair }, &[SleptUnarmed, Killed, Again]);
     }

@@ -570,7 +570,7 @@ fn run(seed: u64, bug: Option<Bug>, tally: &mut BTreeMap<Kind, u64>) -> Result<(
 #[test]
 fn i7_i8_i14_i15_and_linearisability_on_random_schedules() {
     let mut tally = BTreeMap::new();
-    let Some(seeds) = over_seeds(10_000, 100_000, |seed| run(seed, None, &mut tally)) else { return };
+    let Some(seeds) = over_seeds(2_000, 100_000, |seed| run(seed, None, &mut tally)) else { return };
     println!("{seeds} schedules of {OPERATIONS} operations on {NODES} nodes:");
     for kind in KINDS {
         let count = tally.get(&kind).copied().unwrap_or(0);

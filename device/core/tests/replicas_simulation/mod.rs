@@ -140,7 +140,7 @@ fn i1_i2_i4_i5_i7_64_nodes_200_pages_whatever_happens() {
     let begun = std::time::Instant::now();
     let add =
         |total: &mut Tally, one: Tally| one.into_iter().for_each(|(what, n)| *total.entry(what).or_default() += n);
-    let (seeds, tally) = over_seeds_on_all_processors(200, 10_000, add, |seed| run(seed, None, None));
+    let (seeds, tally) = over_seeds_on_all_processors(60, 10_000, add, |seed| run(seed, None, None));
     println!("{seeds} seeds of {TURNS} turns in {:.0} s:", begun.elapsed().as_secs_f32());
     for (what, count) in &tally {
         println!("  {what}: {count}");
