@@ -42,8 +42,9 @@ struct Reading<'a> {
     here: Names,
     /// Where the files of modules are.
     directory: PathBuf,
-    /// Modules that have files of their own.
-    found: Vec<(Names, PathBuf)>,
+    /// Modules that have files of their own, and whether a file of theirs lies beside that one: `mod.rs`, or one that
+    /// `#[path]` names.
+    found: Vec<(Names, PathBuf, bool)>,
 }
 
 fn is_relative(names: &[String]) -> bool {
@@ -172,14 +173,13 @@ impl<'ast> Visit<'ast> for Reading<'_> {
                 self.directory.pop();
             }
             None => {
-                let file = match path_attribute(&item.attrs) {
-                    Some(file) => self.file.with_file_name(file),
-                    None => {
-                        let file = self.directory.join(format!("{name}.rs"));
-                        if file.is_file() { file } else { self.directory.join(&name).join("mod.rs") }
-                    }
+                let beside = self.directory.join(format!("{name}.rs"));
+                let (file, is_first) = match path_attribute(&item.attrs) {
+                    Some(file) => (self.file.with_file_name(file), true),
+                    None if beside.is_file() => (beside, false),
+                    None => (self.directory.join(&name).join("mod.rs"), true),
                 };
-                self.found.push((self.here.clone(), file));
+                self.found.push((self.here.clone(), file, is_first));
             }
         }
         self.here.pop();
@@ -204,12 +204,11 @@ impl Crate {
     /// Reads all files of the crate with this root.
     fn read(root: &Path) -> Crate {
         let mut read = Crate::default();
-        let mut waiting = vec![(Vec::new(), root.to_owned())];
-        while let Some((here, file)) = waiting.pop() {
+        let mut waiting = vec![(Vec::new(), root.to_owned(), true)];
+        while let Some((here, file, is_first)) = waiting.pop() {
             let source = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
             let source = syn::parse_file(&source).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
             let parent = file.parent().expect("a file is in a directory");
-            let is_first = here.is_empty() || file.file_name().is_some_and(|name| name == "mod.rs");
             let directory = if is_first { parent.to_owned() } else { file.with_extension("") };
             let mut reading = Reading { into: &mut read, file: &file, here, directory, found: Vec::new() };
             reading.module();
@@ -279,13 +278,13 @@ fn shown(file: &Path) -> String {
 }
 
 /// The circles among arrows, each with what makes it.
-fn circles<N: Copy + Ord + std::hash::Hash>(arrows: &BTreeMap<(N, N), String>) -> Vec<String> {
+pub(crate) fn circles<N: Copy + Ord + std::hash::Hash>(arrows: &BTreeMap<(N, N), String>) -> Vec<String> {
     let graph: DiGraphMap<N, ()> = arrows.keys().map(|(from, to)| (*from, *to)).collect();
     let circles = tarjan_scc(&graph).into_iter().filter(|circle| circle.len() > 1);
     let told = circles.map(|circle| {
         let inside = arrows.iter().filter(|((from, to), _)| circle.contains(from) && circle.contains(to));
         let lines: Vec<&str> = inside.map(|(_, what)| what.as_str()).collect();
-        format!("{} files import each other:\n  {}", circle.len(), lines.join("\n  "))
+        format!("{} files need each other:\n  {}", circle.len(), lines.join("\n  "))
     });
     told.collect()
 }
@@ -309,12 +308,12 @@ fn no_files_of_a_crate_import_each_other_in_a_circle() {
 }
 
 /// The name that a file of C has in common with its header.
-fn unit(file: &str) -> &str {
+pub(crate) fn unit(file: &str) -> &str {
     file.rsplit_once('.').map_or(file, |(unit, _)| unit)
 }
 
 /// Which unit includes which.
-fn includes(sources: &[(String, String)]) -> BTreeMap<(&str, &str), String> {
+pub(crate) fn includes(sources: &[(String, String)]) -> BTreeMap<(&str, &str), String> {
     let by_name = |directory: &str, name: &str| {
         let beside = format!("{directory}{name}");
         let end = format!("/{name}");
@@ -362,7 +361,7 @@ fn circles_of(files: &[(&str, &str)]) -> Vec<String> {
 fn a_circle_is_seen_by_whatever_way_it_goes() {
     let root = ("lib.rs", "mod a;\nmod b;\npub use a::A;\n");
     let b = ("b.rs", "use crate::A;\npub const B: u8 = 1;\n");
-    let expected = "2 files import each other:\n  a.rs:2 imports WHAT\n  b.rs:1 imports crate::A".to_owned();
+    let expected = "2 files need each other:\n  a.rs:2 imports WHAT\n  b.rs:1 imports crate::A".to_owned();
     for (what, a) in [
         ("crate::b::B", "pub struct A;\nuse crate::b::B;\n"),
         ("super::b::B", "pub struct A;\nfn f() -> u8 { super::b::B }\n"),
@@ -402,6 +401,6 @@ fn a_circle_of_includes_is_seen() {
         source("m/b.h", "#include \"a.h\"\n"),
     ];
     let found = circles(&includes(&sources));
-    assert_eq!(found, ["2 files import each other:\n  m/a.c:2 includes b.h\n  m/b.h:1 includes a.h"]);
+    assert_eq!(found, ["2 files need each other:\n  m/a.c:2 includes b.h\n  m/b.h:1 includes a.h"]);
     assert_eq!(circles(&includes(&sources[1..])), [""; 0]);
 }
