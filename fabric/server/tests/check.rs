@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `telegraphos-fabric --check` and `--draw` as a process: reports, drawings, messages, exit codes.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
 use std::path::Path;
 use std::process::Command;

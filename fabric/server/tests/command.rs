@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command `telegraphos-fabric` as a process: exit codes, messages, signals.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;

@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One suite for every transport. `TELEGRAPHOS_SEED` chooses the cuts, `TELEGRAPHOS_SCALE=full` runs more of them.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may")]
 
-#[path = "conformance/addressed.rs"]
 mod addressed;
-#[path = "conformance/connected.rs"]
 mod connected;
-#[path = "conformance/drive.rs"]
 mod drive;
 #[allow(dead_code)] // other tests need more of it
 #[path = "../../quic/tests/support/pki.rs"]
 mod pki;
-#[path = "conformance/subjects.rs"]
 mod subjects;
 
 use subjects::Subject;
@@ -21,7 +16,7 @@ macro_rules! connected {
     ($subject:expr; $($test:ident)*) => { $(
         #[test]
         fn $test() {
-            crate::connected::$test($subject);
+            crate::conformance::connected::$test($subject);
         }
     )* };
     ($subject:expr) => {
@@ -42,7 +37,7 @@ macro_rules! addressed {
     ($subject:expr; $($test:ident)*) => { $(
         #[test]
         fn $test() {
-            crate::addressed::$test($subject);
+            crate::conformance::addressed::$test($subject);
         }
     )* };
     ($subject:expr) => {
@@ -57,13 +52,13 @@ macro_rules! addressed {
         #[test]
         fn a_killed_peer_is_noticed() {
             let test = concat!(module_path!(), "::child");
-            crate::addressed::a_killed_peer_is_noticed($subject, test.split_once("::").unwrap().1);
+            crate::conformance::addressed::a_killed_peer_is_noticed($subject, test.split_once("::").unwrap().1);
         }
 
         #[test]
         fn a_thousand_connects_leave_nothing() {
             let test = concat!(module_path!(), "::alone");
-            crate::addressed::a_thousand_connects_leave_nothing(test.split_once("::").unwrap().1);
+            crate::conformance::addressed::a_thousand_connects_leave_nothing(test.split_once("::").unwrap().1);
         }
     };
 }
@@ -186,7 +181,7 @@ mod quic_with_bugs {
 
     #[test]
     fn a_thousand_connects_leave_nothing_finds_kept_descriptors() {
-        let output = addressed::count_alone("quic_with_bugs::alone");
+        let output = addressed::count_alone("conformance::quic_with_bugs::alone");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains(": descriptors"), "{said}");
     }

@@ -1,21 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A running fabric with a client at its control socket, and a scraper.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
-
-mod common;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 
-use common::{Node, Served, serve, serve_at, traffic};
+use crate::common::{Node, Served, down, serve, serve_at, traffic, up};
 use telegraphos_fabric::control::snapshot::{PortState, Snapshot, Status};
 use telegraphos_fabric::control::{
     ClientError, ControlClient, Done, FaultSpec, Request, Response, Target, default_path,
 };
 use telegraphos_fabric::{Config, Fabric, FabricError};
 use telegraphos_topology::{Plan, Topology};
-use telegraphos_wire::link::Frame;
 use telegraphos_wire::{NodeId, WindowLayout};
 
 /// A fabric with a control socket, perhaps of several switches.
@@ -52,17 +48,6 @@ fn refused(client: &mut ControlClient, request: &Request) -> String {
         ClientError::Refused(e) => e.text,
         other => panic!("{other}"),
     }
-}
-
-fn up(node: &mut Node, peer: NodeId) -> u64 {
-    match node.expect("news of a peer", |f| matches!(f, Frame::NodeUp { node, .. } if *node == peer)) {
-        Frame::NodeUp { incarnation, .. } => incarnation,
-        _ => 0,
-    }
-}
-
-fn down(node: &mut Node, peer: NodeId) {
-    node.expect("the end of a peer", |f| *f == Frame::NodeDown { node: peer });
 }
 
 /// Two nodes that know each other.

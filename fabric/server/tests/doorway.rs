@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The real process, with few descriptors: unidentified connections leave room for nodes.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
-
-mod common;
 
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
-use common::Node;
+use crate::common::Node;
 use telegraphos_testkit::{Daemon, eventually};
 use telegraphos_wire::WindowLayout;
 use telegraphos_wire::link::Frame;

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The fabric with real HIB ends over real sockets: order and completeness under load, replies without a reader,
 //! joiners that are refused, ends of all kinds.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
-
-mod common;
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 
-use common::{Node, ack, serve, traffic, wait};
+use crate::common::{Node, ack, serve, traffic, wait};
 use telegraphos_fabric::{Config, Fabric, FabricError};
 use telegraphos_link::listener::ListenError;
 use telegraphos_link::{LinkClient, OUT_LIMIT};

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The round trip of a trunk between two fabric processes, whatever carries it: in the snapshot and for Prometheus,
 //! positive from the start, and greater when the trunk is slow.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::common::udp_port;
 use telegraphos_fabric::control::snapshot::{Snapshot, TrunkEnd};
 use telegraphos_fabric::control::{ControlClient, FaultSpec, Request, Response, Target};
 use telegraphos_testkit::{Daemon, eventually};
@@ -66,10 +66,7 @@ fn measured(transport: &str) {
         telegraphos_fabric::keys::new_process(&keys, name, 30).unwrap();
     }
     let at = match transport {
-        "udp" | "quic" => {
-            let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-            format!("{transport}:127.0.0.1:{port}")
-        }
+        "udp" | "quic" => format!("{transport}:127.0.0.1:{}", udp_port()),
         _ => format!("{transport}:{}", dir.path().join("trunk").display()),
     };
     let text = format!(

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Fabrics of several switches, in one process and in several: order and completeness across trunks, and what nodes are
 //! notified when a process goes and comes back.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
-
-mod common;
 
 use std::path::Path;
 
-use common::{Node, ack, serve_at, traffic};
+use crate::common::{self, Node, ack, down, serve_at, traffic, udp_port, up};
 use telegraphos_fabric::{Config, Fabric, FabricError};
 use telegraphos_topology::{Plan, Topology};
 use telegraphos_wire::link::{Frame, Refusal};
@@ -37,13 +34,6 @@ fn part(dir: &Path, plan: &Plan, process: &str) -> common::Served {
     })
 }
 
-fn up(node: &mut Node, peer: NodeId) -> u64 {
-    match node.expect("news of a peer", |f| matches!(f, Frame::NodeUp { node, .. } if *node == peer)) {
-        Frame::NodeUp { incarnation, .. } => incarnation,
-        _ => 0,
-    }
-}
-
 /// Until all peers are known, in whatever order: their incarnations in the order of `peers`.
 fn all_up(node: &mut Node, peers: &[NodeId]) -> Vec<u64> {
     let mut known = std::collections::BTreeMap::new();
@@ -54,10 +44,6 @@ fn all_up(node: &mut Node, peers: &[NodeId]) -> Vec<u64> {
         }
     }
     peers.iter().map(|peer| known[peer]).collect()
-}
-
-fn down(node: &mut Node, peer: NodeId) {
-    node.expect("the end of a peer", |f| *f == Frame::NodeDown { node: peer });
 }
 
 fn all_to_all(nodes: Vec<Node>, count: u32) -> Vec<Node> {
@@ -313,7 +299,7 @@ fn a_trunk_by_quic_is_for_processes_of_the_cluster() {
             addresses: Vec::new(),
         }
     };
-    let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = udp_port();
     let text = format!(
         "nodes = 2\n[[switch]]\nname = 'l'\nnodes = '0'\nprocess = 'left'\n[[switch]]\nname = 'r'\nnodes = '1'\nprocess = 'right'\n\
          [[trunk]]\nbetween = ['l', 'r']\nat = 'quic:127.0.0.1:{port}'\n"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A fabric in a thread of the test, and the HIB's end of its links with the bookkeeping of credits.
-#![allow(dead_code, reason = "each test program uses a part of this")]
+#![allow(dead_code, reason = "slow_reader.rs uses a part of this")]
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -227,6 +227,32 @@ pub(crate) fn traffic(node: &mut Node, peers: &[NodeId], count: u32, window: u32
                 Frame::NodeUp { .. } => {}
                 other => panic!("node {}: {other:?}", node.node),
             }
+        }
+    }
+}
+
+/// The incarnation with which a peer comes up.
+pub(crate) fn up(node: &mut Node, peer: NodeId) -> u64 {
+    match node.expect("news of a peer", |f| matches!(f, Frame::NodeUp { node, .. } if *node == peer)) {
+        Frame::NodeUp { incarnation, .. } => incarnation,
+        _ => 0,
+    }
+}
+
+pub(crate) fn down(node: &mut Node, peer: NodeId) {
+    node.expect("the end of a peer", |f| *f == Frame::NodeDown { node: peer });
+}
+
+/// A UDP port that was free a moment ago, and that no other test of this process gets.
+pub(crate) fn udp_port() -> u16 {
+    static PORTS: Mutex<Vec<u16>> = Mutex::new(Vec::new());
+    let mut given = PORTS.lock().unwrap();
+    loop {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let port = socket.local_addr().unwrap().port();
+        if !given.contains(&port) {
+            given.push(port);
+            return port;
         }
     }
 }

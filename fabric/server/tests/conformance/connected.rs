@@ -36,8 +36,9 @@ pub(crate) fn bytes_arrive_in_order_each_once(subject: Subject) {
 /// full at once.
 pub(crate) fn back_pressure_is_bounded_and_loses_nothing(subject: Subject) {
     let len = 64 << 20;
-    let pair = subject.pair();
+    // Before there is a connection, which would end: on a busy machine this takes longer than the limit of silence.
     let (to_b, to_a) = (pattern(3, len), pattern(4, len));
+    let pair = subject.pair();
     let mut a = Peer { reads: false, ..Peer::sending(pair.a, to_b) };
     let mut b = Peer { reads: false, ..Peer::sending(pair.b, to_a) };
     // Each gets what its transport says for itself first: a ring its greeting.
@@ -70,8 +71,8 @@ pub(crate) fn back_pressure_is_bounded_and_loses_nothing(subject: Subject) {
 
 /// An end that waits for room and reads nothing is woken for it.
 pub(crate) fn room_is_an_event(subject: Subject) {
-    let pair = subject.pair();
     let to_b = pattern(5, 16 << 20);
+    let pair = subject.pair();
     let mut a = Peer::sending(pair.a, to_b.clone());
     let mut b = Peer { reads: false, ..Peer::new(pair.b) };
     settle(&mut a, &mut b).unwrap();

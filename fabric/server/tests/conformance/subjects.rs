@@ -10,8 +10,7 @@ use telegraphos_transport::{Acceptor, InProcess, OpenError, Transport};
 
 use super::drive::accept;
 use super::pki::Cluster;
-
-static PORTS: std::sync::Mutex<Vec<u16>> = std::sync::Mutex::new(Vec::new());
+use crate::common::udp_port;
 
 /// How to make connections of one kind.
 #[derive(Clone, Copy, Debug)]
@@ -38,19 +37,6 @@ pub(crate) struct Pair {
     pub(crate) b: Box<dyn Transport>,
     _acceptor: Option<Box<dyn Acceptor>>,
     _directory: tempfile::TempDir,
-}
-
-/// A port that was free a moment ago, and that no other test of this process gets.
-fn port() -> u16 {
-    let mut given = PORTS.lock().unwrap();
-    loop {
-        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        let port = socket.local_addr().unwrap().port();
-        if !given.contains(&port) {
-            given.push(port);
-            return port;
-        }
-    }
 }
 
 /// The certificate of both ends, in files of the test's own directory; a child finds what its parent has made.
@@ -120,7 +106,7 @@ impl Subject {
             Subject::InProcess => return None,
         };
         let text = text.replace("{}", directory.to_str().unwrap());
-        Some(text.replace("{port}", &port().to_string()).parse().unwrap())
+        Some(text.replace("{port}", &udp_port().to_string()).parse().unwrap())
     }
 
     pub(crate) fn pair(self) -> Pair {

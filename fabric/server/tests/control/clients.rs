@@ -10,7 +10,7 @@ use telegraphos_fabric::control::{
     ClientError, ControlClient, ControlServer, Done, ErrorKind, Limits, Request, Response, Target,
 };
 
-use crate::fake::{Peer, Served, error};
+use super::fake::{Peer, Served, error};
 
 fn served() -> Served {
     Served::new(Limits::default())

@@ -16,7 +16,7 @@ use telegraphos_fabric::control::snapshot::{
 };
 use telegraphos_fabric::metrics::{MetricsServer, encode};
 
-use crate::fake::Served;
+use super::fake::Served;
 
 /// So long is waited for an answer: no assertion on speed, only against hanging for ever.
 const PATIENCE: Duration = Duration::from_secs(60);
