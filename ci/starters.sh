@@ -35,7 +35,7 @@ outside() {
     target=$(mkdir -p "${CARGO_TARGET_DIR:-target}" && cd "${CARGO_TARGET_DIR:-target}" && pwd)
     ci/packaging/build.sh --profile "$profile" --stage "$target/packages"
     rm -f "$target"/packages/*.deb
-    cargo build --quiet -p telegraphos-guest-tests --bin tg-selftest
+    cargo build --quiet -p telegraphos-guest-tests --bin tg
     cargo build --quiet -p telegraphos-images --example prepare
     cache=${TELEGRAPHOS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/telegraphos}
     { read -r root; } < <("$target/debug/examples/prepare" root "debian:$suite+$packages")
@@ -325,7 +325,7 @@ try_virtme-ng() {
         # guests is this one.
         python3 -c 'import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(["sh", "-c", sys.argv[1]])))' \
             "$line --disable-kvm --run $image --user root --exec '$load && \
-            until [ -e /dev/telegraphos0 ]; do sleep 0.2; done; /target/debug/$selftest'" \
+            until [ -e /dev/telegraphos0 ]; do sleep 0.2; done; /target/debug/tg $selftest'" \
             >/tmp/vng$node.log 2>&1 </dev/null &
         pids+=($!)
         # It prepares the modules of a tree in the tree: one machine at a time.

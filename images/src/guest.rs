@@ -101,9 +101,7 @@ impl Store {
             _ => None,
         };
         if initrd.is_none() && modules::boots_by_modules(&kernel) {
-            let init = tools.iter().find(|(name, _)| name == "tg-init").map(|(_, path)| path);
-            let missing = || Error::Failed("the guest's programs have no tg-init; check out the whole project".into());
-            initrd = Some(self.initramfs(&kernel, init.ok_or_else(missing)?)?);
+            initrd = Some(self.initramfs(&kernel, tool(&tools, "tg-init")?)?);
         }
         if let Some(root) = &options.root {
             manifest.parts.push(format!("root {root}"));
@@ -236,7 +234,8 @@ impl Store {
             for (name, text) in [("passwd", PASSWD), ("group", GROUP), ("profile", PROFILE)] {
                 image.file(&format!("etc/{name}"), 0o644, text.as_bytes());
             }
-            image.file("bin/busybox", 0o755, read(&userland.busybox()?)?);
+            let busybox = userland.busybox()?;
+            image.file("bin/busybox", 0o755, read(&busybox)?);
             let lspci = userland.lspci()?;
             image.file("bin/lspci", 0o755, read(&lspci)?);
             for (inside, path) in userland.libraries(self, &lspci)? {
@@ -254,8 +253,10 @@ impl Store {
                 image.file(&format!("bin/{name}"), 0o755, content);
             }
             let own = |name: &str| ["busybox", "lspci"].contains(&name) || tools.iter().any(|(t, _)| t == name);
-            for applet in userland.applets(self)?.iter().filter(|a| !own(a)) {
-                image.symlink(&format!("bin/{applet}"), "busybox");
+            for (name, program) in [("tg", tool(tools, "tg")?), ("busybox", &busybox)] {
+                for applet in self.applets(program)?.iter().filter(|applet| !own(applet)) {
+                    image.symlink(&format!("bin/{applet}"), name);
+                }
             }
             files::write(&at.join(ROOT), &image.finish()?)?;
             Ok(Manifest { files: vec![FileRecord::of(at, ROOT)?], ..Manifest::default() })
@@ -269,6 +270,12 @@ impl Store {
         let drivers = module.into_iter().flat_map(|module| [module.path, module.net, module.lab]).collect();
         Ok((dir.join(ROOT), manifest, without_driver, drivers))
     }
+}
+
+/// The guest's program of this name.
+fn tool<'a>(tools: &'a [(String, PathBuf)], name: &str) -> Result<&'a PathBuf> {
+    let missing = || Error::Failed(format!("the guest's programs have no {name}; check out the whole project"));
+    tools.iter().find(|(tool, _)| tool == name).map(|(_, path)| path).ok_or_else(missing)
 }
 
 /// A file that can be read, by its whole path.

@@ -32,6 +32,12 @@ impl Store {
         })?;
         Ok(Userland { root: dir.join("root"), manifest })
     }
+
+    /// Names of the programs that a program is, which it lists itself.
+    pub(crate) fn applets(&self, program: &Path) -> Result<Vec<String>> {
+        let out = exec::run(Command::new(program).arg("--list"), &self.cancel, || ())?;
+        Ok(out.stdout.lines().map(str::to_owned).collect())
+    }
 }
 
 impl Userland {
@@ -47,12 +53,6 @@ impl Userland {
         let remedy = "remove the directory userland from the cache and try again";
         let mut places = at.iter().map(|path| self.root.join(path));
         places.find(|path| path.is_file()).ok_or_else(|| Error::missing(what, self.root.join(at[0]), remedy))
-    }
-
-    /// Names of busybox's applets, which it says itself.
-    pub(crate) fn applets(&self, store: &Store) -> Result<Vec<String>> {
-        let out = exec::run(Command::new(self.busybox()?).arg("--list"), &store.cancel, || ())?;
-        Ok(out.stdout.lines().map(str::to_owned).collect())
     }
 
     /// The loader and the shared libraries a program needs: (path in the guest, file here).

@@ -10,7 +10,7 @@ use std::time::Instant;
 use telegraphos::{Node, NodeId, Operation};
 use word::wait_for;
 
-const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 Block copies to another node and back
 
 Usage: tg-copy PEER [KIB]      (on both nodes at once; KIB is 1 to 16384, or 1024)
@@ -23,7 +23,7 @@ Example: telegraphos run --nodes 2 -- sh -c 'tg-copy $((1 - $(hostname | tr -cd 
 /// Pieces under way at once.
 const PIECES: u64 = 4;
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     common::main(USAGE, [None, Some(1024)], |[peer, kib]| run(peer as NodeId, kib.clamp(1, 16 << 10) << 10))
 }
 

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use telegraphos::{Broadcast, Node};
 
-const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 A broadcast from node 0 to all others
 
 Usage: tg-broadcast NODES [MESSAGES] [PAUSE]
@@ -23,7 +23,7 @@ Example: telegraphos run --nodes 4 -- tg-broadcast 4
 const NAME: &str = "broadcast";
 const LARGEST: usize = 120;
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     common::main(USAGE, [None, Some(10_000), Some(0)], |[nodes, messages, pause]| {
         let node = Node::open()?;
         match node.id() {

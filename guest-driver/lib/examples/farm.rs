@@ -8,7 +8,7 @@ use common::{Failure, PATIENCE};
 use std::process::ExitCode;
 use telegraphos::{Node, NodeId, Queue, RemoteQueue};
 
-const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 Work given out by a master, many to one and one to many, through notification queues
 
 Usage: tg-farm NODES [ITEMS]      (on nodes 0 to NODES-1 at once; ITEMS is at most 16777214, or 1000)
@@ -23,7 +23,7 @@ const NONE: u64 = 0xff_ffff;
 /// Items given to a worker at once, so that it need not wait for the next one.
 const AHEAD: u64 = 2;
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     common::main(USAGE, [None, Some(1000)], |[nodes, items]| run(nodes as NodeId, items.min(NONE - 1)))
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use telegraphos::sync::Barrier;
 use telegraphos::{Adaptive, Node, NodeId, Replicated};
 
-const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 A page that is copied once it is used much
 
 Usage: tg-hotpage NODES [READS] [LOADS]
@@ -32,7 +32,7 @@ const STORE_EVERY: u64 = 16;
 /// From the counter's last step to the copy an interrupt passes, during which a node continues.
 const LATEST: u64 = 5000;
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     common::main(USAGE, [None, Some(64), Some(20_000)], |[nodes, reads, loads]| {
         run(nodes.clamp(1, 256) as NodeId, reads.max(1), loads)
     })

@@ -10,7 +10,7 @@ use std::time::Instant;
 use telegraphos::sync::{Barrier, TicketLock};
 use telegraphos::{Node, NodeId};
 
-const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 A lock between nodes, around two plain words
 
 Usage: tg-lock NODES [ROUNDS]      (on nodes 0 to NODES-1 at once; ROUNDS defaults to 200)
@@ -24,7 +24,7 @@ Example: telegraphos run --nodes 3 -- tg-lock 3
 const LOCK: u64 = 0;
 const WORDS: [u64; 2] = [64, 72];
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     common::main(USAGE, [None, Some(200)], |[nodes, rounds]| run(nodes as NodeId, rounds))
 }
 

@@ -11,7 +11,7 @@ use std::time::Instant;
 use telegraphos::sync::Barrier;
 use telegraphos::{Node, NodeId, Queue};
 
-const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 Messages from all nodes to node 0: stored into its memory, announced through a notification queue
 
 Usage: tg-mailbox NODES [MESSAGES]      (on nodes 0 to NODES-1 at once; MESSAGES of each, or 1000)
@@ -28,7 +28,7 @@ const SLOT: u64 = 256;
 /// Messages of a sender that may be unread.
 const SLOTS: u64 = 16;
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     common::main(USAGE, [None, Some(1000)], |[nodes, messages]| run(nodes.min(256) as NodeId, messages))
 }
 

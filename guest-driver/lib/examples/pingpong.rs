@@ -11,7 +11,7 @@ use std::time::Instant;
 use telegraphos::{Node, NodeId};
 use word::wait_for;
 
-const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 Ping-pong between two nodes by single stores
 
 Usage: tg-pingpong PEER [ROUNDS]      (on both nodes at once; ROUNDS defaults to 1000)
@@ -21,7 +21,7 @@ Exit codes: 0 done, 2 usage, 3 the board, the driver or the peer refused.
 Example: telegraphos run --nodes 2 -- sh -c 'tg-pingpong $((1 - $(hostname | tr -cd 0-9)))'
 ";
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     common::main(USAGE, [None, Some(1000)], |[peer, rounds]| play(peer as NodeId, rounds))
 }
 

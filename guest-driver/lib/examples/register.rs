@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use telegraphos::{Error, Node, NodeId, RegistrationCache, Remote};
 use word::wait_for;
 
-const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 Copies from memory that a process has to another node's file, and back
 
 Usage: tg-register PEER [KIB]      (on both nodes at once; KIB is 1 to 65536, or 1024)
@@ -31,7 +31,7 @@ const HEADER: usize = 13;
 const SENT: u64 = 0;
 const CHECKED: u64 = 8;
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     common::main(USAGE, [None, Some(1024)], |[peer, kib]| run(peer as NodeId, (kib.clamp(1, 64 << 10) << 10) as usize))
 }
 

@@ -11,7 +11,7 @@ use std::time::Instant;
 use telegraphos::sync::Barrier;
 use telegraphos::{Node, NodeId, ReplicaMode, Replicated, Status};
 
-const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 A whiteboard that all nodes draw on at once
 
 Usage: tg-whiteboard NODES [STROKES] [MODE] [MOVES]
@@ -34,7 +34,7 @@ const SUMS: u64 = WIDTH * HEIGHT;
 const RACE: u64 = SUMS + 8 * 32;
 const SIZE: u64 = RACE + 8;
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     common::main(USAGE, [None, Some(2000), Some(3), Some(0)], |[nodes, strokes, mode, moves]| {
         let mode = match mode {
             1 => ReplicaMode::Naive,

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use telegraphos::sync::Barrier;
 use telegraphos::{Node, NodeId};
 
-const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 Work shared by all nodes through a counter and fetch-and-increment
 
 Usage: tg-work NODES [ITEMS]      (on nodes 0 to NODES-1 at once; ITEMS defaults to 1000)
@@ -23,7 +23,7 @@ Example: telegraphos run --nodes 3 -- tg-work 3
 const NEXT: u64 = 0;
 const RESULTS: u64 = 64;
 
-fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     common::main(USAGE, [None, Some(1000)], |[nodes, items]| run(nodes as NodeId, items))
 }
 

@@ -13,6 +13,13 @@ use std::time::{Duration, Instant};
 /// A user id and a group id.
 pub type Ids = (u32, u32);
 
+/// This program again, by the name that it was started by.
+pub fn again() -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0(std::env::args_os().next().unwrap_or_default());
+    command
+}
+
 /// A running child; killed on drop.
 pub struct Child {
     process: Process,
@@ -56,7 +63,7 @@ impl Child {
     /// Starts this program again as `--child ARGS`, under other ids if it may.
     pub fn start(args: &[&str], ids: Option<Ids>, patience: Duration) -> Result<Child, String> {
         let what = format!("child `{}`", args.join(" "));
-        let mut command = Command::new("/proc/self/exe");
+        let mut command = again();
         command.arg("--child").args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
         if let Some((uid, gid)) = ids {
             // As root this leaves all other groups, too.

@@ -18,6 +18,8 @@ pub enum Failure {
     Refused(String),
     /// Help was requested: exit code 0.
     Help,
+    /// What there is to say has been said: this exit code.
+    Code(i32),
 }
 
 /// Result of a program's parts.
@@ -27,7 +29,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Check(text) | Failure::Usage(text) | Failure::Refused(text) => f.write_str(text),
-            Failure::Help => Ok(()),
+            Failure::Help | Failure::Code(_) => Ok(()),
         }
     }
 }
@@ -52,6 +54,7 @@ pub fn main(name: &str, usage: &str, program: impl FnOnce(Parser) -> Outcome<()>
             print!("{usage}");
             return ExitCode::SUCCESS;
         }
+        Err(Failure::Code(code)) => return ExitCode::from(code as u8),
         Err(Failure::Usage(text)) => (format!("{text}; see `{name} --help`"), 2),
         Err(Failure::Check(text)) => (text, 1),
         Err(Failure::Refused(text)) => (text, 3),

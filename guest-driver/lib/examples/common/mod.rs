@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What all examples share: the command line, exit codes, and patience with nodes that come later.
+//! What all examples share: the command line, exit codes, and patience with nodes that come later. Their `main` and
+//! `USAGE` are visible, since in guests they are parts of one program (`guest-driver/programs/src/bin/tg`).
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Examples in which a node waits for a word that another one stores.
 
-use crate::common::{Failure, PATIENCE};
+use super::common::{Failure, PATIENCE};
 use std::time::Instant;
 use telegraphos::Segment;
 

@@ -2,7 +2,6 @@
 //! All nodes store to one replicated page at once, without any agreement, while readers on every node watch it. Then it
 //! is still, and the copies are compared (SPEC I1, I2, I4, I5).
 
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use telegraphos::{Node, NodeId, ReplicaMode, Replicated};
@@ -12,7 +11,7 @@ use telegraphos_guest_tests::peers::{Participants, Peers};
 use telegraphos_guest_tests::random;
 use telegraphos_guest_tests::replica::{self, History, PAGE};
 
-const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 tg-chaos: all nodes store to one replicated page at once, and every node watches it
 
 Usage: tg-chaos NODES [options]      (on nodes 0 to NODES-1 at the same time; node 0 is the home)
@@ -46,11 +45,7 @@ struct Options {
     patience: Duration,
 }
 
-fn main() -> ExitCode {
-    cli::main("tg-chaos", USAGE, run)
-}
-
-fn run(parser: lexopt::Parser) -> Outcome<()> {
+pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
     let mut nodes = None;
     let mut options = Options {
         nodes: 0,

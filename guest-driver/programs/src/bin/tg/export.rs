@@ -2,11 +2,10 @@
 //! Exports a segment by hand.
 
 use std::io::BufRead;
-use std::process::ExitCode;
 use telegraphos::Node;
 use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
 
-const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 tg-export: exports zeroed memory under a name
 
 Usage: tg-export NAME SIZE [options]
@@ -23,11 +22,7 @@ Exit codes: 0 done, 2 usage, 3 board or driver refused.
 Example: tg-export box 64K        (then, on another node: tg-store 0 box 8 42)
 ";
 
-fn main() -> ExitCode {
-    cli::main("tg-export", USAGE, run)
-}
-
-fn run(parser: lexopt::Parser) -> Outcome<()> {
+pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
     let (mut name, mut size, mut mode, mut group, mut hold) = (None, None, 0o606, None, false);
     let mut line = Line::new(parser);
     while let Some(word) = line.next_word()? {

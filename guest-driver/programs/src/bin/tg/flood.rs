@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A raw store loop that outruns the network.
 
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use telegraphos::Node;
 use telegraphos_agent::{Figure, rounded};
@@ -9,7 +8,7 @@ use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
 use telegraphos_guest_tests::peers::import_patiently;
 use telegraphos_guest_tests::{flood, raw};
 
-const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 tg-flood: stores as fast as the processor can; tg-watch on the other node checks
 
 Usage: tg-flood NODE NAME [options]
@@ -30,11 +29,7 @@ Example: tg-flood 1 stream --seconds 30        (on node 1: tg-watch stream --mon
 /// Stores between two looks at the clock.
 const BATCH: u64 = 64;
 
-fn main() -> ExitCode {
-    cli::main("tg-flood", USAGE, run)
-}
-
-fn run(parser: lexopt::Parser) -> Outcome<()> {
+pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
     let mut words = Vec::new();
     let (mut seconds, mut patience) = (Duration::from_secs(30), Duration::from_secs(60));
     let (mut count, mut stall) = (u64::MAX, 10);

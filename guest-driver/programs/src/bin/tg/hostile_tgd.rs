@@ -4,15 +4,15 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 use telegraphos_daemon_core::protocol::{Answer, MAX_MESSAGE, Request, frame, unframe};
 use telegraphos_daemon_core::{Refusal, TaskId};
+use telegraphos_guest_tests::child;
 use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
 
-const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 tg-hostile-tgd: tries what a user can do to the daemon of its node, and says what came of it
 
 Usage: tg-hostile-tgd [--user UID] places        connects until it is refused, and holds all connections
@@ -32,11 +32,7 @@ const SOCKET: &str = "/run/telegraphos/tgd.sock";
 const CLIENTS: u32 = 4;
 const REQUESTS: u32 = 512;
 
-fn main() -> ExitCode {
-    cli::main("tg-hostile-tgd", USAGE, run)
-}
-
-fn run(parser: lexopt::Parser) -> Outcome<()> {
+pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
     let (mut words, mut user) = (Vec::new(), None);
     let mut line = Line::new(parser);
     while let Some(word) = line.next_word()? {
@@ -48,7 +44,7 @@ fn run(parser: lexopt::Parser) -> Outcome<()> {
     }
     if let Some(uid) = user {
         // A process of that user from its first instruction.
-        let error = Command::new("/proc/self/exe").args(&words).gid(uid).uid(uid).exec();
+        let error = child::again().args(&words).gid(uid).uid(uid).exec();
         return Err(failed(error));
     }
     let words: Vec<&str> = words.iter().map(String::as_str).collect();

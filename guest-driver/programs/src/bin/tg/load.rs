@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One remote load by hand.
 
-use std::process::ExitCode;
 use std::time::Duration;
 use telegraphos::Node;
 use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
 
-const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 tg-load: loads one word from another node's segment, with one instruction, and prints it
 
 Usage: tg-load NODE NAME OFFSET [options]
@@ -20,11 +19,7 @@ Exit codes: 0 done, 2 usage, 3 board, driver or peer refused.
 Example: tg-load 1 box 0x10 --size 4
 ";
 
-fn main() -> ExitCode {
-    cli::main("tg-load", USAGE, run)
-}
-
-fn run(parser: lexopt::Parser) -> Outcome<()> {
+pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
     let (mut words, mut size, mut watch) = (Vec::new(), 8, false);
     let mut line = Line::new(parser);
     while let Some(word) = line.next_word()? {

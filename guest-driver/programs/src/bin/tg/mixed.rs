@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The effect of concurrent changes of a word by the owner's processor and by other nodes' atomics.
 
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use telegraphos::{FULL, Node};
 use telegraphos_agent::Figure;
 use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
 
-const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 tg-mixed: increments one word from its owner and from another node at the same time, and counts what is lost
 
 Usage: tg-mixed own --with lock|board [options]      on the owner
@@ -31,11 +30,7 @@ const WORD: u64 = 0;
 const ADDED: u64 = 8;
 const DONE: u64 = 16;
 
-fn main() -> ExitCode {
-    cli::main("tg-mixed", USAGE, run)
-}
-
-fn run(parser: lexopt::Parser) -> Outcome<()> {
+pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
     let (mut words, mut with, mut seconds) = (Vec::new(), None, Duration::from_secs(3));
     let mut line = Line::new(parser);
     while let Some(word) = line.next_word()? {

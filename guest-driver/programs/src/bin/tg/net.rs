@@ -7,13 +7,12 @@ use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use telegraphos::{Node, Remote, ReplicaMode, Replicated, Rights, Segment};
 use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
 use telegraphos_guest_tests::lab;
 
-const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 tg-net: sockets between guests, checked and measured
 
 Usage: tg-net serve [--pause MS]     answers the others, on port 7700; reads nothing for so long after the first MiB
@@ -38,11 +37,7 @@ const BULK: u8 = b'b';
 const PIECES: u8 = b'p';
 const MIB: u64 = 1 << 20;
 
-fn main() -> ExitCode {
-    cli::main("tg-net", USAGE, run)
-}
-
-fn run(parser: lexopt::Parser) -> Outcome<()> {
+pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
     let (mut words, mut pause) = (Vec::new(), 0);
     let mut line = Line::new(parser);
     while let Some(word) = line.next_word()? {

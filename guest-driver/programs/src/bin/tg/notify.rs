@@ -3,7 +3,7 @@
 //! compares it with.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use telegraphos::{FULL, Node, Queue, Status};
@@ -11,9 +11,9 @@ use telegraphos_agent::Figure;
 use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
 use telegraphos_guest_tests::notify::{FLAGS, Imports, Layout, MESSAGE, Method, Receiver, SLOTS, Sender};
 use telegraphos_guest_tests::peers::{Participants, Peers, import_patiently};
-use telegraphos_guest_tests::random;
+use telegraphos_guest_tests::{child, random};
 
-const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 tg-notify: measures the costs of notifying a receiver of a message, by notification queues and by other means
 
 Usage: tg-notify [options]      (on every node at the same time; the lowest receives, processes on the others send)
@@ -87,11 +87,7 @@ const DONE: u64 = 3;
 const FAILED: u64 = 4;
 const QUIT: u64 = u64::MAX;
 
-fn main() -> ExitCode {
-    cli::main("tg-notify", USAGE, run)
-}
-
-fn run(parser: lexopt::Parser) -> Outcome<()> {
+pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
     let mut options = Options {
         participants: Participants::Present,
         senders: vec![1, 2, 4, 8, 16],
@@ -591,7 +587,7 @@ impl Process {
         let failed = |e| Failure::Refused(format!("sender {index} does not start: {e}"));
         let list = options.senders.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
         let names = options.methods.iter().map(|method| method.name()).collect::<Vec<_>>().join(",");
-        let mut child = Command::new("/proc/self/exe")
+        let mut child = child::again()
             .args(["--child", &format!("{receiver}:{index}"), "--senders", &list, "--methods", &names])
             .args(["--burst", &options.burst.to_string(), "--messages", &options.messages.to_string()])
             .args(["--limit", &options.limit.as_millis().to_string()])

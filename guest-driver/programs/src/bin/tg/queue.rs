@@ -3,7 +3,6 @@
 //! random.
 
 use std::os::fd::OwnedFd;
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use telegraphos::{Node, Queue, QueueState};
@@ -13,7 +12,7 @@ use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
 use telegraphos_guest_tests::queue::{self, Forked, Log, NUMBERS, SENDERS};
 use telegraphos_guest_tests::random;
 
-const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 tg-queue: a notification queue whose senders do not wait and whose consumers are killed; everything is counted
 
 Usage: tg-queue receive NAME [options]
@@ -55,21 +54,19 @@ Examples:
   tg-queue hold sink --width 8 </dev/tty                                     (until ^D)
 ";
 
-fn main() -> ExitCode {
-    cli::main("tg-queue", USAGE, |parser| {
-        let mut line = Line::new(parser);
-        let role = match line.next_word()? {
-            Some(Word::Value(role)) => cli::text(role)?,
-            Some(Word::Option(name)) => return Err(cli::unknown(&name)),
-            None => return Err(Failure::Usage("expected receive, send or hold".into())),
-        };
-        match role.as_str() {
-            "receive" => receive(line),
-            "send" => send(line),
-            "hold" => hold(line),
-            _ => Err(Failure::Usage(format!("{role:?} is not expected: expected receive, send or hold"))),
-        }
-    })
+pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
+    let mut line = Line::new(parser);
+    let role = match line.next_word()? {
+        Some(Word::Value(role)) => cli::text(role)?,
+        Some(Word::Option(name)) => return Err(cli::unknown(&name)),
+        None => return Err(Failure::Usage("expected receive, send or hold".into())),
+    };
+    match role.as_str() {
+        "receive" => receive(line),
+        "send" => send(line),
+        "hold" => hold(line),
+        _ => Err(Failure::Usage(format!("{role:?} is not expected: expected receive, send or hold"))),
+    }
 }
 
 fn within(what: &str, value: u32, least: u32, most: u32) -> Outcome<u32> {

@@ -5,7 +5,6 @@
 use rustix::process::{Resource, Rlimit, setrlimit};
 use std::fs::{canonicalize, read_to_string, write};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use telegraphos::Node;
@@ -14,7 +13,7 @@ use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word, check};
 use telegraphos_guest_tests::userfault::{Missing, PAGE};
 use telegraphos_guest_tests::{pins, random, user};
 
-const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 tg-race: memory is registered while its board goes, and nothing of it stays pinned
 
 Usage: tg-race [--storms N] [--only TEXT]
@@ -45,11 +44,7 @@ const WAITS: &str = "waits";
 const THREADS: usize = 3;
 const REGISTERED: &str = "registered";
 
-fn main() -> ExitCode {
-    cli::main("tg-race", USAGE, run)
-}
-
-fn run(parser: lexopt::Parser) -> Outcome<()> {
+pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
     let (mut storms, mut only, mut words, mut child) = (6, String::new(), Vec::new(), false);
     let mut line = Line::new(parser);
     while let Some(word) = line.next_word()? {

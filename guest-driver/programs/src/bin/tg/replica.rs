@@ -2,13 +2,12 @@
 //! A replicated segment by hand: one command a line, one answer a line.
 
 use std::io::BufRead;
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use telegraphos::{Error, Node, NodeId, ReplicaMode, Replicated};
 use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
 use telegraphos_guest_tests::replica;
 
-const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 tg-replica: a copy of a replicated segment, used by hand
 
 Usage: tg-replica here NAME [options]     (makes it, with this node as its home)
@@ -39,10 +38,6 @@ Exit codes: 0 done, 2 usage, 3 board, driver or peer refused. A copy whose home 
 Example: tg-replica here board --mode owner
 ";
 
-fn main() -> ExitCode {
-    cli::main("tg-replica", USAGE, run)
-}
-
 /// What it was started with.
 struct Setting {
     node: Node,
@@ -58,7 +53,7 @@ impl Setting {
     }
 }
 
-fn run(parser: lexopt::Parser) -> Outcome<()> {
+pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
     let (mut words, mut size) = (Vec::new(), replica::PAGE);
     let (mut mode, mut patience) = (ReplicaMode::Counters, Duration::from_secs(30));
     let mut line = Line::new(parser);

@@ -2,12 +2,11 @@
 //! A daemon that makes local copies of remote pages that are read much and written little (SPEC item 22: small values
 //! are an alarm for replication). The copies are a snapshot: nothing keeps them coherent.
 
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use telegraphos::{Node, PageCounter};
 use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
 
-const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 tg-replicate: copies the pages of a remote segment that this node reads often into a local segment
 
 Usage: tg-replicate NODE NAME COPY [options]
@@ -22,11 +21,7 @@ Exit codes: 0 done, 2 usage, 3 board, driver or peer refused.
 Example: tg-replicate 1 table table-copy --reads 500
 ";
 
-fn main() -> ExitCode {
-    cli::main("tg-replicate", USAGE, run)
-}
-
-fn run(parser: lexopt::Parser) -> Outcome<()> {
+pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
     let (mut words, mut reads, mut writes, mut seconds) = (Vec::new(), 1000u64, 16u64, None);
     let mut line = Line::new(parser);
     while let Some(word) = line.next_word()? {

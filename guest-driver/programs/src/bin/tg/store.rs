@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One remote store by hand.
 
-use std::process::ExitCode;
 use telegraphos::{Node, Rights};
 use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
 
-const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 tg-store: stores one word into another node's segment, with one instruction
 
 Usage: tg-store NODE NAME OFFSET VALUE [--size 1|2|4|8]
@@ -16,11 +15,7 @@ Exit codes: 0 done, 2 usage, 3 board, driver or peer refused.
 Example: tg-store 1 box 0x10 42 --size 4
 ";
 
-fn main() -> ExitCode {
-    cli::main("tg-store", USAGE, run)
-}
-
-fn run(parser: lexopt::Parser) -> Outcome<()> {
+pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
     let (mut words, mut size) = (Vec::new(), 8);
     let mut line = Line::new(parser);
     while let Some(word) = line.next_word()? {

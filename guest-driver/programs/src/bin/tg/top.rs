@@ -3,12 +3,11 @@
 //! profile).
 
 use std::io::Write;
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use telegraphos::{Node, PageCounter};
 use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
 
-const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 tg-top: shows which remote pages this node's processes use most, without touching those processes
 
 Usage: tg-top NODE:NAME... [options]
@@ -35,11 +34,7 @@ struct Page {
     writes: u64,
 }
 
-fn main() -> ExitCode {
-    cli::main("tg-top", USAGE, run)
-}
-
-fn run(parser: lexopt::Parser) -> Outcome<()> {
+pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
     let (mut segments, mut interval, mut count, mut most) = (Vec::new(), Duration::from_secs(1), 0u64, 16usize);
     let mut line = Line::new(parser);
     while let Some(word) = line.next_word()? {

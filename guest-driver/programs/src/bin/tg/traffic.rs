@@ -6,12 +6,11 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use telegraphos::{Error, Local, Node, NodeId, Queue, Remote, ReplicaMode, Replicated, Segment, copy};
 use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
 
-const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 tg-traffic: traffic of one layer with another node, again and again, whatever becomes of the boards
 
 Usage: tg-traffic PEER LAYER FILE [--seconds S]      (at the same time on node PEER with this node's id)
@@ -57,11 +56,7 @@ fn same(what: &str, found: u64, expected: u64) -> Round {
     }
 }
 
-fn main() -> ExitCode {
-    cli::main("tg-traffic", USAGE, run)
-}
-
-fn run(parser: lexopt::Parser) -> Outcome<()> {
+pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
     let (mut words, mut seconds) = (Vec::new(), Duration::from_secs(3600));
     let mut line = Line::new(parser);
     while let Some(word) = line.next_word()? {

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The receiver of `tg-flood`: sees the stores in program order, and finds every one of the last lap.
 
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use telegraphos::{Node, Segment};
 use telegraphos_agent::Figure;
 use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
 use telegraphos_guest_tests::flood::{COUNT, Ring};
 
-const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 tg-watch: exports a segment for tg-flood and checks what arrives there
 
 Usage: tg-watch NAME [options]
@@ -25,11 +24,7 @@ Exit codes: 0 all right, 1 an order or a value was wrong, or the stores stopped,
 Example: tg-watch stream --monotonic        (on node 0: tg-flood 1 stream --seconds 30)
 ";
 
-fn main() -> ExitCode {
-    cli::main("tg-watch", USAGE, run)
-}
-
-fn run(parser: lexopt::Parser) -> Outcome<()> {
+pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
     let (mut name, mut monotonic, mut size) = (None, false, 64 << 10);
     let (mut idle, mut hold) = (Duration::from_secs(120), Duration::from_secs(1));
     let mut line = Line::new(parser);

@@ -3,8 +3,8 @@
 //! polls, or by the crate `vfio_user`. Its server also measures on the host, so that such figures are of the same
 //! rounds.
 
-use crate::shared::Shared;
-use crate::{Options, Round, batch, nanoseconds};
+use super::shared::Shared;
+use super::{Options, Round, batch, nanoseconds};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use telegraphos_agent::bench::{command, register, shared};

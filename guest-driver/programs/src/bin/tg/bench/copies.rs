@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Block copies, and what the processor and the host's kernel take for as many bytes.
 
-use crate::bare::Bare;
-use crate::{Options, Round, nanoseconds};
+use super::bare::Bare;
+use super::{Options, Round, nanoseconds};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use std::time::Instant;
 use telegraphos::{Node, Registration, Remote, Segment};

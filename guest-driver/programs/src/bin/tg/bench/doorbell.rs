@@ -6,8 +6,8 @@
 //! which `uio_pci_generic` wakes a reader: the doorbell, asleep, which costs two accesses to `edu` and one to its
 //! config space (a microsecond or two under TCG) more than a driver of its own would.
 
-use crate::modules::load_modules;
-use crate::shared::{Shared, poll};
+use super::modules::load_modules;
+use super::shared::{Shared, poll};
 use std::fs::{File, read_dir, write};
 use std::io::Read;
 use std::os::fd::AsFd;

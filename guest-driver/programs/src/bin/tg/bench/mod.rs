@@ -17,14 +17,13 @@ use bare::Bare;
 use pair::Lead;
 use partner::partner;
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use telegraphos::{FULL, Node};
 use telegraphos_agent::{Figure, bench::slot, rounded};
 use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
 use telegraphos_guest_tests::peers::{Participants, Peers};
 
-const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 tg-bench: measures operations of the board, and other devices of the same guest where QEMU has them
 
 Usage: tg-bench [options]      (on every node at the same time; the lowest measures, the second answers, others wait)
@@ -58,11 +57,7 @@ struct Options {
     patience: Duration,
 }
 
-fn main() -> ExitCode {
-    cli::main("tg-bench", USAGE, run)
-}
-
-fn run(parser: lexopt::Parser) -> Outcome<()> {
+pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
     let mut options = Options {
         participants: Participants::Present,
         rounds: 40,

@@ -2,9 +2,9 @@
 //! UDP and TCP between the guests, over virtio-net with a cable and over the boards' tg0. Both ends sleep until
 //! something comes.
 
-use crate::modules::{failed, load_modules, run};
-use crate::pair::Lead;
-use crate::{Round, nanoseconds};
+use super::modules::{failed, load_modules, run};
+use super::pair::Lead;
+use super::{Round, nanoseconds};
 use std::fs::read_dir;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};

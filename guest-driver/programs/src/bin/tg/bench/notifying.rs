@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What one notification costs its sender: by the notification queue, and by queues in software.
 
-use crate::pair::{self, DRAIN};
-use crate::{Round, nanoseconds};
+use super::pair::{self, DRAIN};
+use super::{Round, nanoseconds};
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 use telegraphos::{FULL, Node, NodeId, Queue, Segment};

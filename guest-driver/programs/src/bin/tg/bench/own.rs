@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Accesses and operations of one node, without a peer; and those of a device inside QEMU.
 
-use crate::{Options, batch, nanoseconds};
+use super::{Options, batch, nanoseconds};
 use std::collections::BTreeMap;
 use std::time::Instant;
 use telegraphos::{FULL, LaunchStyle, Node, NodeId, Queue, Remote};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The second node, which does what the first one orders.
 
-use crate::notifying;
-use crate::pair::{DRAIN, END, MAIL, WHOLE, until};
-use crate::wires::Wires;
+use super::notifying;
+use super::pair::{DRAIN, END, MAIL, WHOLE, until};
+use super::wires::Wires;
 use telegraphos::NodeId;
 use telegraphos_guest_tests::cli::Outcome;
 use telegraphos_guest_tests::peers::Peers;

@@ -2,11 +2,11 @@
 //! Ways from one guest to the other and back. Both nodes have the same list: one sends and waits, the other waits and
 //! sends.
 
-use crate::doorbell::Doorbell;
-use crate::network::{Bulk, Network};
-use crate::pair::Lead;
-use crate::shared::{Shared, poll};
-use crate::{Round, batch, nanoseconds};
+use super::doorbell::Doorbell;
+use super::network::{Bulk, Network};
+use super::pair::Lead;
+use super::shared::{Shared, poll};
+use super::{Round, batch, nanoseconds};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use telegraphos::{FULL, Node, NodeId, Queue, Remote, Segment};

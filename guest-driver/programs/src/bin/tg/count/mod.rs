@@ -4,14 +4,13 @@
 mod layers;
 
 use layers::Layers;
-use std::process::ExitCode;
 use telegraphos::{LaunchStyle, Node, Queue, Remote, RemoteQueue};
 use telegraphos_agent::Figure;
 use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
 use telegraphos_guest_tests::testdev::Testdev;
 use telegraphos_guest_tests::{mark, raw};
 
-const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 tg-count: single operations between markers, for the counting plugin of QEMU (docs/plugin.md)
 
 Usage: tg-count NODE NAME [options]          on another node's segment, readable and writable
@@ -90,11 +89,7 @@ const UNQUEUED: usize = 14;
 /// Those that need no message.
 const UNSENT: usize = 23;
 
-fn main() -> ExitCode {
-    cli::main("tg-count", USAGE, run)
-}
-
-fn run(parser: lexopt::Parser) -> Outcome<()> {
+pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
     let (mut words, mut passages, mut testdev, mut queue, mut message) = (Vec::new(), 20u32, false, None, None);
     let mut line = Line::new(parser);
     while let Some(word) = line.next_word()? {

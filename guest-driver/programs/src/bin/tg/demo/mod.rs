@@ -7,7 +7,6 @@ mod pattern;
 mod steps;
 
 use std::io::BufRead;
-use std::process::ExitCode;
 use std::time::Duration;
 use steps::Demo;
 use telegraphos::{Node, NodeId};
@@ -15,7 +14,7 @@ use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
 use telegraphos_guest_tests::peers::import_patiently;
 use telegraphos_guest_tests::user;
 
-const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 tg-demo: one guest's process of `telegraphos demo`
 
 Usage: tg-demo                         (makes what it shares, then reads commands, one a line)
@@ -50,11 +49,7 @@ Example: telegraphos demo
 /// How long to wait for what another node shares.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn main() -> ExitCode {
-    cli::main("tg-demo", USAGE, run)
-}
-
-fn run(parser: lexopt::Parser) -> Outcome<()> {
+pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
     let mut gone = None;
     let mut line = Line::new(parser);
     while let Some(word) = line.next_word()? {

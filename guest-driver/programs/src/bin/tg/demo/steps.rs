@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The steps, and what this process has for them.
 
-use crate::PATIENCE;
-use crate::pattern::{AREA, COUNTER, MARKS, Pattern, RUN, RUN_COUNT, SIZE, SIZES, TICKETS};
+use super::PATIENCE;
+use super::pattern::{AREA, COUNTER, MARKS, Pattern, RUN, RUN_COUNT, SIZE, SIZES, TICKETS};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use telegraphos::{Node, NodeId, Queue, RemoteQueue, Replicated, Segment, State};

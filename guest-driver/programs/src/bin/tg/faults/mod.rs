@@ -14,14 +14,13 @@ use sites::{Found, Log, Site};
 use std::collections::BTreeMap;
 use std::fs::{read_to_string, write};
 use std::ops::Range;
-use std::process::{Command, ExitCode};
 use telegraphos::Node;
 use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
 use telegraphos_guest_tests::interface::{call, rows};
-use telegraphos_guest_tests::pins;
+use telegraphos_guest_tests::{child, pins};
 use uses::{ALL, LAST_TURN, NETWORK, USES, Use, refused, set_network};
 
-const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 tg-faults: has allocations of the driver fail, one after the other, and checks that each failure is met
 
 Usage: tg-faults [--only TEXT] [--most N] [--places TEXT]
@@ -53,13 +52,7 @@ const REFUSED: i32 = 3;
 /// Beginning of the names of uses that are one ioctl.
 const ONE: &str = "TG_IOCTL_";
 
-fn main() -> ExitCode {
-    let mut code = ExitCode::SUCCESS;
-    let ended = cli::main("tg-faults", USAGE, |parser| run(parser, &mut code));
-    if ended == ExitCode::SUCCESS { code } else { ended }
-}
-
-fn run(parser: lexopt::Parser, code: &mut ExitCode) -> Outcome<()> {
+pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
     let (mut only, mut most, mut places, mut words) = (String::new(), MOST, String::new(), Vec::new());
     let mut line = Line::new(parser);
     while let Some(word) = line.next_word()? {
@@ -73,8 +66,7 @@ fn run(parser: lexopt::Parser, code: &mut ExitCode) -> Outcome<()> {
     }
     // What this program starts itself: a use, and which of its allocations fails.
     if let [name, nth] = &words[..] {
-        *code = ExitCode::from(once(name, cli::number("N", nth)?)? as u8);
-        return Ok(());
+        return Err(Failure::Code(once(name, cli::number("N", nth)?)?));
     }
     if !words.is_empty() {
         return Err(Failure::Usage(format!("arguments {words:?}: expected none")));
@@ -244,8 +236,7 @@ fn functions() -> Outcome<BTreeMap<(String, String), u64>> {
 
 /// Runs a use in a process of its own: how that ended, and what it said.
 fn start(name: &str, nth: u32) -> Outcome<(Option<i32>, String)> {
-    let program = "/proc/self/exe";
-    let output = Command::new(program).args([name, &nth.to_string()]).output().map_err(refused(program))?;
+    let output = child::again().args([name, &nth.to_string()]).output().map_err(refused(name))?;
     Ok((output.status.code(), String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }
 

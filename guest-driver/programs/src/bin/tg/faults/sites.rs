@@ -2,7 +2,7 @@
 //! Where the driver allocates and copies: each call of the module's code to a function of the kernel that may be made
 //! to fail, by the relocations of its file. Which of them have failed, by the stacks in the kernel's log.
 
-use crate::uses::is_in_group;
+use super::uses::is_in_group;
 use object::{Object, ObjectSection, ObjectSymbol, RelocationTarget, SectionKind, SymbolKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Attacks by one thread: sizes, flags, pointers, fields, handles, request numbers, read() and poll().
 
-use crate::held::guesses;
-use crate::tables::others_continue;
-use crate::watch::step;
+use super::held::guesses;
+use super::tables::others_continue;
+use super::watch::step;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Everything once more when the board has gone.
 
-use crate::watch::{step, watch};
+use super::watch::{step, watch};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::io::Read;
 use std::os::fd::AsRawFd;

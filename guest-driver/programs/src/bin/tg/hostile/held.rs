@@ -2,8 +2,8 @@
 //! Structures in memory whose page faults the process itself handles (userfaultfd): the driver reads and writes them as
 //! late as the process likes. Meanwhile others continue, and nothing is to be had early.
 
-use crate::tables::{Tables, others_continue};
-use crate::watch::{PATIENCE, step};
+use super::tables::{Tables, others_continue};
+use super::watch::{PATIENCE, step};
 use std::fs::File;
 use std::os::fd::{FromRawFd, IntoRawFd};
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! mmap() of every kind, with wrong offsets, sizes, rights and flags; and what can be done to a mapping.
 
-use crate::watch::step;
+use super::watch::step;
 use std::os::fd::AsRawFd;
 use telegraphos_guest_tests::cli::{Failure, Outcome};
 use telegraphos_guest_tests::interface::call::{PAGE, sane};

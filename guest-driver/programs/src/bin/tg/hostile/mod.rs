@@ -10,14 +10,13 @@ mod tables;
 mod threads;
 mod watch;
 
-use std::process::ExitCode;
 use tables::Tables;
 use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
 use telegraphos_guest_tests::interface::call;
 use telegraphos_guest_tests::interface::rows::World;
 use telegraphos_guest_tests::pins;
 
-const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 tg-hostile: a hostile user of the driver: every ioctl with what no program would send
 
 Usage: tg-hostile [--only TEXT] [--rounds N]
@@ -57,11 +56,7 @@ const ATTACKS: &[Attack] = &[
     Attack { name: "closed-by-other-threads", run: threads::close },
 ];
 
-fn main() -> ExitCode {
-    cli::main("tg-hostile", USAGE, run)
-}
-
-fn run(parser: lexopt::Parser) -> Outcome<()> {
+pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
     let (mut only, mut rounds, mut words) = (String::new(), 10, Vec::new());
     let mut line = Line::new(parser);
     while let Some(word) = line.next_word()? {

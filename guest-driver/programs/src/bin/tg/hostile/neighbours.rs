@@ -2,8 +2,8 @@
 //! What a process of the same node notices of a hostile user: its rounds beside it, and beside one that only computes,
 //! in turns. Both take a share of the processor; the rest is the driver's.
 
-use crate::watch::step;
-use crate::{attacks, maps};
+use super::watch::step;
+use super::{attacks, maps};
 use std::time::{Duration, Instant};
 use telegraphos::{Node, Segment};
 use telegraphos_guest_tests::child::{Child, say};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the board has, by the driver's tables, and whether a process beside continues.
 
-use crate::watch::PATIENCE;
+use super::watch::PATIENCE;
 use std::time::{Duration, Instant};
 use telegraphos_guest_tests::cli::{Failure, Outcome};
 use telegraphos_guest_tests::interface::rows::World;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One object, used by several threads at once while others close it.
 
-use crate::tables::Tables;
-use crate::watch::step;
+use super::tables::Tables;
+use super::watch::step;
 use std::os::fd::AsRawFd;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! An image of the map in memory: a JPEG, which is decoded and scaled down when it is wanted.
 
-use crate::plan::{HEIGHT, PIXEL, Scale, Tile, WIDTH};
-use crate::terrain::{self, Palette};
+use super::plan::{HEIGHT, PIXEL, Scale, Tile, WIDTH};
+use super::terrain::{self, Palette};
 use ::image::codecs::jpeg::{JpegDecoder, JpegEncoder};
 use ::image::{ColorType, ExtendedColorType, ImageDecoder};
 use std::io::Cursor;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where the scaled images of a picture come from (s4's `imgLoader` and what is derived from it).
 
-use crate::map::Map;
-use crate::plan::{Scale, Tile};
-use crate::protocol::{DONE, REASON, REFUSED, Request, SERVER};
-use crate::refused;
+use super::images::Map;
+use super::plan::{Scale, Tile};
+use super::protocol::{DONE, REASON, REFUSED, Request, SERVER};
+use super::refused;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;

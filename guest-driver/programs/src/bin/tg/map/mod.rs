@@ -4,15 +4,15 @@
 //!
 //! ```text
 //!   viewer: a thread for each tile ──► 4 ports ──► server of each node: threads that receive as one, decode, scale
-//!           (loader.rs)                            (server.rs; map.rs: its images)
+//!           (loader.rs)                            (server.rs; images.rs)
 //!     puts tiles together (picture.rs), and compares with what threads of its own process make of its own images
 //! ```
 
 #![forbid(unsafe_code)]
 
 mod image;
+mod images;
 mod loader;
-mod map;
 mod picture;
 mod plan;
 mod protocol;
@@ -22,14 +22,13 @@ mod viewer;
 
 use plan::{Scale, Tile};
 use server::Faults;
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use telegraphos::Node;
 use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
 use telegraphos_msg::{Config, Error, Failure as Ended, Messages, Process};
 use viewer::View;
 
-const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 tg-map: a map of 15 x 20 JPEG images over the memory of nodes, and pictures of it
 
 Usage: tg-map serve NAME [OPTIONS]  keeps images that it is sent, and scales down those that it is asked for, in
@@ -58,11 +57,7 @@ Exit codes: 0 done, 1 a picture differs, an image is broken or a server failed, 
 /// Threads that decode, at most: each has the pixels of a whole image, and answers under way.
 const MOST_THREADS: usize = 16;
 
-fn main() -> ExitCode {
-    cli::main("tg-map", USAGE, run)
-}
-
-fn run(parser: lexopt::Parser) -> Outcome<()> {
+pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
     let mut words = Vec::new();
     let mut faults = Faults::default();
     let mut view = View {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The picture in the window, made of scaled images (s4's `imgViewer`).
 
-use crate::loader::Loader;
-use crate::plan::{PIXEL, Scale, Tile, WINDOW};
+use super::loader::Loader;
+use super::plan::{PIXEL, Scale, Tile, WINDOW};
 use ::image::codecs::png::{CompressionType, FilterType, PngEncoder};
 use ::image::{ExtendedColorType, ImageEncoder};
 use std::fs::File;
@@ -101,8 +101,8 @@ fn paste(window: &mut [u8], tile: Tile, scale: Scale, pixels: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::loader::Place as Put;
     use super::*;
-    use crate::loader::Place as Put;
 
     /// Each pixel of a tile has the tile's column, row, and its own number.
     struct Numbers {

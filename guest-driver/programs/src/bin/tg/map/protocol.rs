@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a viewer asks a server, and what that answers.
 
-use crate::image;
-use crate::plan::{Scale, Tile};
+use super::image;
+use super::plan::{Scale, Tile};
 
 /// The thread of a server that receives.
 pub(crate) const SERVER: u32 = 0;

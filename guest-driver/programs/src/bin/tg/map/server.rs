@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A process that has images, and scales down those that it is asked for (s4's `imgDaemon`).
 
-use crate::image::Image;
-use crate::map::Map;
-use crate::plan::{PIXEL, Tile};
-use crate::protocol::{DONE, LONGEST, REASON, REFUSED, Request, SERVER};
-use crate::{open, refused};
+use super::image::Image;
+use super::images::Map;
+use super::plan::{PIXEL, Tile};
+use super::protocol::{DONE, LONGEST, REASON, REFUSED, Request, SERVER};
+use super::{open, refused};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use telegraphos_guest_tests::cli::Outcome;

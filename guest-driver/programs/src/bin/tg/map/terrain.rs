@@ -3,7 +3,7 @@
 //!
 //! Integers only, so that every machine draws the same.
 
-use crate::plan::{HEIGHT, PIXEL, Tile, WIDTH};
+use super::plan::{HEIGHT, PIXEL, Tile, WIDTH};
 use telegraphos_guest_tests::random;
 
 /// Pixels between two points whose height is calculated; between those it is interpolated.

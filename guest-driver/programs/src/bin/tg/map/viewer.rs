@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Pictures from servers, against those from threads of one process (s4 §7.3).
 
-use crate::loader::{Loader, Servers, Threads, ask};
-use crate::map::Map;
-use crate::picture::Picture;
-use crate::plan::{Scale, Tile};
-use crate::protocol::{self, REASON, Request, SERVER};
-use crate::{find, open, refused};
+use super::images::Map;
+use super::loader::{Loader, Servers, Threads, ask};
+use super::picture::Picture;
+use super::plan::{Scale, Tile};
+use super::protocol::{self, REASON, Request, SERVER};
+use super::{find, open, refused};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use telegraphos_guest_tests::cli::{Failure, Outcome};

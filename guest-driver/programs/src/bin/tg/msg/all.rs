@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Threads of many processes that all send and receive.
 
-use crate::{PATIENCE, bytes, find, open, refused};
+use super::{PATIENCE, bytes, find, open, refused};
 use std::collections::HashMap;
 use std::time::Instant;
 use telegraphos_guest_tests::cli::{Failure, Outcome};

@@ -2,7 +2,7 @@
 //! Messages whose receives have all begun before they are sent, or that have all been sent before their receives begin,
 //! for what interrupts that takes.
 
-use crate::{PATIENCE, ended, find, open, refused};
+use super::{PATIENCE, ended, find, open, refused};
 use telegraphos_guest_tests::cli::{Failure, Outcome};
 use telegraphos_msg::{Endpoint, Memory, Options, Pattern, Thread};
 

@@ -3,7 +3,7 @@
 //! what one process says to another arrives in order, so what was sent before a message that has been received has
 //! arrived. Amid the bytes of a message only they themselves know that they are.
 
-use crate::{PATIENCE, find, open, refused};
+use super::{PATIENCE, find, open, refused};
 use rustix::process::{Signal, getpid, kill_process};
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -2,7 +2,7 @@
 //! A process that speaks what messages are made of, and lies. It states their layout
 //! (`guest-driver/msg/core/src/layout.rs`) itself, as any other program could.
 
-use crate::{PATIENCE, refused};
+use super::{PATIENCE, refused};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use telegraphos::{Node, Queue, Remote, RemoteQueue, Rights, Segment};
@@ -237,7 +237,7 @@ pub(crate) fn lends(options: Options, name: &str) -> Outcome<()> {
             STACK => lend(&thread, got.from, &mut [0; LONG as usize])?,
             HANDLE => {
                 memory.fill(MESSAGE);
-                memory = crate::ended(thread.send_dma(got.from, 0, memory, LONG as usize).map_err(refused)?)?;
+                memory = super::ended(thread.send_dma(got.from, 0, memory, LONG as usize).map_err(refused)?)?;
                 memory.fill(SECRET);
                 tried(&thread, got.from, &memory)?;
             }

@@ -3,7 +3,7 @@
 //! messages each way and in each mode, and by programs of their own, which have a stream of bytes between the nodes,
 //! over whichever network; in turn, round by round. After those that count, one more exchange is compared.
 
-use crate::{PATIENCE, ended, find, open, refused};
+use super::{PATIENCE, ended, find, open, refused};
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

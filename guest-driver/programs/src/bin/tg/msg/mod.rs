@@ -14,7 +14,6 @@ mod routes;
 mod wrong;
 
 use deaths::State;
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use telegraphos::Node;
 use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
@@ -22,7 +21,7 @@ use telegraphos_msg::{
     Config, Error, Failure as Ended, Handle, Memory, Messages, Options, Process, Progress, Routing, Way,
 };
 
-const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 tg-msg: messages between threads of processes
 
 Usage: tg-msg all NODES THREADS COUNT [OPTIONS]
@@ -97,11 +96,7 @@ Exit codes: 0 done, 1 something was lost or changed, or the other process has go
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-fn main() -> ExitCode {
-    cli::main("tg-msg", USAGE, run)
-}
-
-fn run(parser: lexopt::Parser) -> Outcome<()> {
+pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn")).init();
     let (mut words, mut options, mut slots, mut processes) = (Vec::new(), Options::default(), None, 1);
     let mut routing = Routing::default();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Two processes, or three.
 
-use crate::{PATIENCE, ended, find, open, refused};
+use super::{PATIENCE, ended, find, open, refused};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::time::Instant;
 use telegraphos_guest_tests::cli::{self, Failure, Outcome};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Statements of the papers: of one process, or of one and another, which performs its orders.
 
-use crate::{PATIENCE, ended, find, open, refused};
+use super::{PATIENCE, ended, find, open, refused};
 use std::time::Duration;
 use telegraphos_guest_tests::cli::{Failure, Outcome};
 use telegraphos_msg::{Config, Endpoint, Error, Handle, Memory, Options, Pattern, SingleBuffer, Thread};
@@ -36,7 +36,7 @@ fn must(condition: bool, what: &str) -> Outcome<()> {
 fn came(handle: Handle, to: &Thread<'_>) -> Outcome<Memory> {
     let done = handle.wait();
     let came = done.outcome.map_err(refused)?.ok_or(Failure::Check("a receive without a message".into()))?;
-    crate::bytes::check(&came, to.endpoint(), BYTES, &done.memory)?;
+    super::bytes::check(&came, to.endpoint(), BYTES, &done.memory)?;
     Ok(done.memory)
 }
 
@@ -45,12 +45,12 @@ pub(crate) fn bounds() -> Outcome<()> {
     const LONGEST: usize = 2_095_872;
     let messages = open(Config::paper())?;
     let (from, to) = (messages.thread(1).map_err(refused)?, messages.thread(2).map_err(refused)?);
-    let bytes = crate::bytes::of(from.endpoint(), to.endpoint(), 9, LONGEST + 1);
+    let bytes = super::bytes::of(from.endpoint(), to.endpoint(), 9, LONGEST + 1);
     std::thread::scope(|scope| {
         let sending = scope.spawn(|| from.send(to.endpoint(), 9, &bytes[..LONGEST]));
         let mut buffer = vec![0; LONGEST];
         let got = to.receive_timeout(Pattern::exactly(from.endpoint(), 9), &mut buffer, PATIENCE).map_err(refused)?;
-        crate::bytes::check(&got, to.endpoint(), LONGEST, &buffer)?;
+        super::bytes::check(&got, to.endpoint(), LONGEST, &buffer)?;
         sending.join().map_err(|_| Failure::Check("the sender has panicked".into()))?.map_err(refused)
     })?;
     match from.send(to.endpoint(), 9, &bytes) {
@@ -131,7 +131,7 @@ pub(crate) fn rendezvous(options: Options, node: u16, name: &str) -> Outcome<()>
     let process = find(&messages, node, name)?;
     let taker = Taker { orders: &orders, at: Endpoint { process, thread: ORDERS } };
     let to = Endpoint { process, thread: DATA };
-    let send = |tag| from.send_dma(to, tag, crate::bytes::of(from.endpoint(), to, tag, BYTES), BYTES);
+    let send = |tag| from.send_dma(to, tag, super::bytes::of(from.endpoint(), to, tag, BYTES), BYTES);
     // Sent first: three sends wait for their receives, which are made the other way round.
     let mut sends = (0..3).map(send).collect::<Result<Vec<_>, _>>().map_err(refused)?;
     for tag in [2, 1, 0] {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Processes of other clusters, and gateways to them (SPEC item 42).
 
-use crate::wrong::is_refused;
-use crate::{PATIENCE, find, open, refused};
+use super::wrong::is_refused;
+use super::{PATIENCE, find, open, refused};
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

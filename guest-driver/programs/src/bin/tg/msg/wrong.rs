@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What cannot be done says why, and nothing else happens.
 
-use crate::{PATIENCE, open, refused};
+use super::{PATIENCE, open, refused};
 use std::time::Duration;
 use telegraphos::Node;
 use telegraphos_guest_tests::cli::{Failure, Outcome};

@@ -1,31 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What children do: one action each, which may end them.
 
-use crate::syncs::{GUARDED, LOCK};
-use crate::trouble::{REFUSED, Trouble, WRONG, number};
-use std::process::ExitCode;
+use super::syncs::{GUARDED, LOCK};
+use super::trouble::{REFUSED, Trouble, WRONG, number};
 use std::time::{Duration, Instant};
 use telegraphos::sync::{Barrier, TicketLock};
 use telegraphos::{LaunchStyle, Node, NodeId, Remote, Rights};
 use telegraphos_guest_tests::child::{say, wait_for_go};
+use telegraphos_guest_tests::cli::{Failure, Outcome};
 use telegraphos_guest_tests::launch::{Arguments, AtomicOp, Launcher, Operation};
 use telegraphos_guest_tests::peers::import_patiently;
 use telegraphos_guest_tests::{random, raw};
 use telegraphos_wire::context;
 
-pub(crate) fn main(args: Vec<String>) -> ExitCode {
+pub(crate) fn run(args: &[String]) -> Outcome<()> {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    match act(&args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Trouble::Refused(error)) => {
+    act(&args).map_err(|trouble| match trouble {
+        Trouble::Refused(error) => {
             say(format_args!("errno {}", error.errno()));
-            ExitCode::from(REFUSED as u8)
+            Failure::Code(REFUSED)
         }
-        Err(Trouble::Wrong(text)) => {
+        Trouble::Wrong(text) => {
             eprintln!("child {args:?}: {text}");
-            ExitCode::from(WRONG as u8)
+            Failure::Code(WRONG)
         }
-    }
+    })
 }
 
 fn rights(text: &str) -> Rights {
@@ -136,8 +135,8 @@ fn act(args: &[&str]) -> Result<(), Trouble> {
             Node::open()?.export(name, number(size)?).create()?;
             say("exported");
         }
-        ["register-limited", limit, size] => crate::registrations::register_limited(limit, size)?,
-        ["register-and-copy", id, name] => crate::registrations::copy_until_killed(id, name)?,
+        ["register-limited", limit, size] => super::registrations::register_limited(limit, size)?,
+        ["register-and-copy", id, name] => super::registrations::copy_until_killed(id, name)?,
         // Forks, again and again; each child exports by the descriptor that it has inherited, and ends.
         ["export-forked", limit, name, size, times] => {
             let limit = Some(number(limit)?);
@@ -257,8 +256,8 @@ fn act(args: &[&str]) -> Result<(), Trouble> {
             let shared = import(&node, id, shared, "rw")?;
             barrier(&node, name, nodes, number(me)?, number(epochs)?, &shared)?;
         }
-        [action, ..] if action.starts_with("replica-") => crate::replica_actions::act(args)?,
-        [action, ..] if action.starts_with("queue-") => crate::queue_actions::act(args)?,
+        [action, ..] if action.starts_with("replica-") => super::replica_actions::act(args)?,
+        [action, ..] if action.starts_with("queue-") => super::queue_actions::act(args)?,
         _ => return Err(Trouble::Wrong("no such action".into())),
     }
     Ok(())

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Atomics: previous values, linearisability, rights, alignment, launch styles (SPEC items 18 to 20).
 
-use crate::context::{Context, Stop, Verdict, must, refused, same};
+use super::context::{Context, Stop, Verdict, must, refused, same};
 use std::collections::{BTreeMap, BTreeSet};
 use telegraphos::{AtomicWord, Error, LaunchStyle, Node, Outcome, READ_WRITE, Remote, Status};
 use telegraphos_guest_tests::launch::{Arguments, AtomicOp, Launcher, Operation};
@@ -203,7 +203,7 @@ pub(crate) fn swap_passes_on(context: &mut Context<'_>) -> Verdict {
 }
 
 pub(crate) fn without_right(context: &mut Context<'_>) -> Verdict {
-    crate::control::needs_lab(context)?;
+    super::control::needs_lab(context)?;
     let (mine, right) = context.neighbour(4096)?;
     mine.store(0, 41u64)?;
     context.sync()?;
@@ -249,11 +249,11 @@ fn raw_ioctl(node: &Node, style: LaunchStyle, remote: &Remote, offset: u64, size
         slot: 62,
         ..Default::default()
     };
-    crate::control::ioctl(node, crate::control::LAUNCH, &mut launch).map(|()| launch.value)
+    super::control::ioctl(node, super::control::LAUNCH, &mut launch).map(|()| launch.value)
 }
 
 pub(crate) fn unaligned(context: &mut Context<'_>) -> Verdict {
-    crate::control::needs_lab(context)?;
+    super::control::needs_lab(context)?;
     let (mine, right) = context.neighbour(4096)?;
     for offset in 1..8u64 {
         let wide = right.fetch_inc::<u64>(64 + offset);
@@ -295,7 +295,7 @@ pub(crate) fn unaligned(context: &mut Context<'_>) -> Verdict {
 }
 
 pub(crate) fn styles_agree(context: &mut Context<'_>) -> Verdict {
-    crate::control::needs_lab(context)?;
+    super::control::needs_lab(context)?;
     let (mine, right) = context.neighbour(2 * 65536)?;
     // Another file, so that other tests keep the style that they expect.
     let node = Node::open_path(context.node().path())?;

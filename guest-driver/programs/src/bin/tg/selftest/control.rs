@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Names, secrets, nodes: which imports are admitted.
 
-use crate::context::{Context, Stop, Verdict, refused, same};
+use super::context::{Context, Stop, Verdict, refused, same};
 use std::os::fd::{AsFd, AsRawFd};
 use telegraphos::{NAME_MAX, Node, NodeId};
 use telegraphos_wire::{CStruct, uapi};

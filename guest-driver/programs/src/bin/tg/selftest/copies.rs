@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Block copies (SPEC item 17): every byte arrives, and only where it belongs; what is refused; how they end.
 
-use crate::context::{Context, Stop, Verdict, must, refused, same};
+use super::context::{Context, Stop, Verdict, must, refused, same};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 use telegraphos::{Error, LaunchStyle, MAX_COPY, Operation, Remote, Rights, Segment, Status, copy, copy_nbi};
@@ -201,7 +201,7 @@ fn raw_copy(context: &Context<'_>, to: (&Remote, u64), from: (&Remote, u64), len
         length,
         ..Default::default()
     };
-    crate::control::ioctl(context.node(), crate::control::LAUNCH, &mut launch)
+    super::control::ioctl(context.node(), super::control::LAUNCH, &mut launch)
         .map_err(|e| (e, Status::from_u16(launch.status as u16)))
 }
 
@@ -217,7 +217,7 @@ fn launch_copy(launcher: &Launcher, to: (&Remote, u64), from: (&Remote, u64), le
 }
 
 pub(crate) fn refusals(context: &mut Context<'_>) -> Verdict {
-    crate::control::needs_lab(context)?;
+    super::control::needs_lab(context)?;
     let four = four(context)?;
     let (source, target) = (four.source.remote()?, four.target.remote()?);
     let (far, far_too) = (&four.far_target, &four.far_source);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Page access counters (SPEC item 22).
 
-use crate::context::{Context, Verdict, must, same};
+use super::context::{Context, Verdict, must, same};
 use std::time::Duration;
 use telegraphos::{Count, Error, Node, PageCounter, Remote};
 use telegraphos_wire::uapi;
@@ -111,7 +111,7 @@ pub(crate) fn zero_never(context: &mut Context<'_>) -> Verdict {
 
 fn armed(node: &Node, remote: &Remote, page: u32, reads: u64) -> Result<u32, i32> {
     let mut counter = uapi::Counter { handle: remote.handle(), page, eventfd: -1, reads, ..Default::default() };
-    crate::control::ioctl(node, 8, &mut counter).map(|()| counter.counter)
+    super::control::ioctl(node, 8, &mut counter).map(|()| counter.counter)
 }
 
 pub(crate) fn foreign(context: &mut Context<'_>) -> Verdict {
@@ -127,13 +127,13 @@ pub(crate) fn foreign(context: &mut Context<'_>) -> Verdict {
     let number = armed(node, &right, 2, 5).map_err(|e| format!("the last page: errno {e}"))?;
     let mut counter = uapi::Counter { counter: number, ..Default::default() };
     for (what, ioctl) in [("reading", 9), ("disarming", 10)] {
-        let found = crate::control::ioctl(&other, ioctl, &mut counter);
+        let found = super::control::ioctl(&other, ioctl, &mut counter);
         same(format_args!("{what} another file's counter"), found, Err(libc::EBADF))?;
         let mut wild = uapi::Counter { counter: u32::MAX, ..Default::default() };
-        same(format_args!("{what} a wild counter"), crate::control::ioctl(node, ioctl, &mut wild), Err(libc::EBADF))?;
+        same(format_args!("{what} a wild counter"), super::control::ioctl(node, ioctl, &mut wild), Err(libc::EBADF))?;
     }
-    same("disarming one's own", crate::control::ioctl(node, 10, &mut counter), Ok(()))?;
-    same("disarming it again", crate::control::ioctl(node, 10, &mut counter), Err(libc::EBADF))?;
+    same("disarming one's own", super::control::ioctl(node, 10, &mut counter), Ok(()))?;
+    same("disarming it again", super::control::ioctl(node, 10, &mut counter), Err(libc::EBADF))?;
     context.sync()
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Remote writes and reads: every value arrives, and only where it belongs.
 
-use crate::context::{Context, Stop, Verdict, must, same};
+use super::context::{Context, Stop, Verdict, must, same};
 use std::time::{Duration, Instant};
 use telegraphos::{Segment, Word};
 use telegraphos_guest_tests::{random, raw};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Direct segments: memory of a trust group. Skipped where the nodes are in none.
 
-use crate::context::{Context, Stop, Verdict, must, refused, same};
-use crate::inspect::{board_directory, line, number};
+use super::context::{Context, Stop, Verdict, must, refused, same};
+use super::inspect::{board_directory, line, number};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -2,7 +2,7 @@
 //! Waits that take long are slept through, whatever is waited for. Counted are the sleeps of the waiting thread, not
 //! times: one that looked every millisecond would sleep a thousand times in a second.
 
-use crate::context::{Context, Stop, Verdict, must, same};
+use super::context::{Context, Stop, Verdict, must, same};
 use telegraphos::sync::{Barrier, TicketLock};
 use telegraphos::{Broadcast, BroadcastConsumer, Node, Replicated};
 use telegraphos_guest_tests::replica;

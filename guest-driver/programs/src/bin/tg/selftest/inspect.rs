@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What people see of the driver: debugfs and tracepoints.
 
-use crate::context::{Context, Stop, Verdict, must, same};
-use crate::queues::{send_range, take_range};
+use super::context::{Context, Stop, Verdict, must, same};
+use super::queues::{send_range, take_range};
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use telegraphos::NodeId;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The way from the board's interrupt to a sleeper: through the interrupt thread only where the kernel wants it so.
 
-use crate::context::{Context, Stop, Verdict, must, same};
-use crate::queues::{send_range, take_range};
+use super::context::{Context, Stop, Verdict, must, same};
+use super::queues::{send_range, take_range};
 use std::fs;
 use telegraphos::{Node, Queue};
 

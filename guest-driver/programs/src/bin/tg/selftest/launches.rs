@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What protects launches from each other (SPEC items 19 and 20, I14): keys, contexts, interruption at any step, death.
 
-use crate::context::{Context, Stop, Verdict, must, same};
+use super::context::{Context, Stop, Verdict, must, same};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use telegraphos::{LaunchStyle, Node, Remote, Status};
@@ -210,7 +210,7 @@ fn contexts(context: &Context<'_>) -> Verdict<usize> {
 
 /// Processes killed in the middle of launching, in every style, and files closed with operations under way.
 pub(crate) fn killed(context: &mut Context<'_>) -> Verdict {
-    crate::control::needs_lab(context)?;
+    super::control::needs_lab(context)?;
     const SIZE: u64 = 8 << 16;
     let (mine, right) = context.neighbour(SIZE)?;
     context.sync()?;
@@ -356,7 +356,7 @@ pub(crate) fn flood(context: &mut Context<'_>) -> Verdict {
 /// Special mode fails in every way there is, while another thread stores: none of its stores is swallowed, and
 /// afterwards the window is the window.
 pub(crate) fn special_is_clean(context: &mut Context<'_>) -> Verdict {
-    crate::control::needs_lab(context)?;
+    super::control::needs_lab(context)?;
     const STORES: u64 = 20_000;
     const WORDS: u64 = 1024;
     let (mine, right) = context.neighbour(2 * 65536)?;
@@ -375,7 +375,7 @@ pub(crate) fn special_is_clean(context: &mut Context<'_>) -> Verdict {
             slot,
             ..Default::default()
         };
-        match crate::control::ioctl(&node, crate::control::LAUNCH, &mut launch) {
+        match super::control::ioctl(&node, super::control::LAUNCH, &mut launch) {
             Err(errno) if errnos.contains(&errno) => Ok(()),
             other => Err(Stop::Fail(format!("special mode with {what}: {other:?}: expected an errno of {errnos:?}"))),
         }
@@ -438,14 +438,14 @@ pub(crate) fn special_is_clean(context: &mut Context<'_>) -> Verdict {
 
 /// Invalid requests to the driver are refused.
 pub(crate) fn nonsense(context: &mut Context<'_>) -> Verdict {
-    crate::control::needs_lab(context)?;
+    super::control::needs_lab(context)?;
     let (_mine, right) = context.neighbour(4096)?;
     let node = context.node();
     let other = Node::open_path(node.path())?;
     let add = context::ADD as u32;
     let good = uapi::Launch { operation: add, target: right.handle(), ..Default::default() };
     let attempt =
-        |node: &Node, launch: uapi::Launch| crate::control::ioctl(node, crate::control::LAUNCH, &mut { launch });
+        |node: &Node, launch: uapi::Launch| super::control::ioctl(node, super::control::LAUNCH, &mut { launch });
     same("a good one", attempt(node, good), Ok(()))?;
     for (what, launch, errno) in [
         ("a style that there is not", uapi::Launch { style: 2, ..good }, libc::EINVAL),
@@ -461,9 +461,9 @@ pub(crate) fn nonsense(context: &mut Context<'_>) -> Verdict {
     }
     same("another file's import", attempt(&other, good), Err(libc::EBADF))?;
     let mut notify = uapi::Notify { eventfd: -1, flags: 1, ..Default::default() };
-    same("a flag of notify", crate::control::ioctl(&other, 11, &mut notify), Err(libc::EINVAL))?;
+    same("a flag of notify", super::control::ioctl(&other, 11, &mut notify), Err(libc::EINVAL))?;
     let mut notify = uapi::Notify { eventfd: 1 << 20, ..Default::default() };
-    same("no eventfd", crate::control::ioctl(&other, 11, &mut notify), Err(libc::EBADF))?;
+    same("no eventfd", super::control::ioctl(&other, 11, &mut notify), Err(libc::EBADF))?;
     // Words for the context page that mean nothing: they have no effect but being counted as errors of the board.
     let launcher = Launcher::of(&other)?;
     for word in [0, 1 << 56 | 4 << 48, 6 << 56, u64::MAX] {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ends: revocation, death, fork, and that nothing is left behind.
 
-use crate::context::{Context, Stop, Verdict, must, refused, same};
+use super::context::{Context, Stop, Verdict, must, refused, same};
 use std::time::{Duration, Instant};
 use telegraphos::{Node, Queue, Remote, Status};
 use telegraphos_guest_tests::child::{Child, End};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Many, and much.
 
-use crate::context::{Context, Verdict, must, same};
-use crate::trouble::REFUSED;
+use super::context::{Context, Verdict, must, same};
+use super::trouble::REFUSED;
 use telegraphos::Node;
 use telegraphos_guest_tests::child::End;
 use telegraphos_guest_tests::random;

@@ -38,13 +38,12 @@ mod syncs;
 mod trouble;
 
 use context::{Context, Stop, Verdict};
-use std::process::ExitCode;
 use std::time::Duration;
 use telegraphos::Node;
 use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
 use telegraphos_guest_tests::peers::{Participants, Peers};
 
-const USAGE: &str = "\
+pub(crate) const USAGE: &str = "\
 tg-selftest: checks the product from inside the guests and reports as KTAP
 
 Usage: tg-selftest [options]      (on every node at the same time)
@@ -295,20 +294,11 @@ struct Options {
     only: Option<String>,
 }
 
-fn main() -> ExitCode {
+pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next().is_some_and(|first| first == "--child") {
-        return actions::main(arguments.filter_map(|a| a.into_string().ok()).collect());
+        return actions::run(&arguments.filter_map(|a| a.into_string().ok()).collect::<Vec<_>>());
     }
-    let mut failed = false;
-    let code = cli::main("tg-selftest", USAGE, |parser| {
-        failed = !run(parser)?;
-        Ok(())
-    });
-    if failed { ExitCode::from(1) } else { code }
-}
-
-fn run(parser: lexopt::Parser) -> Outcome<bool> {
     let mut options = Options {
         participants: Participants::Present,
         seconds: Duration::from_secs(2),
@@ -325,7 +315,7 @@ fn run(parser: lexopt::Parser) -> Outcome<bool> {
                 "only" => options.only = Some(line.text()?),
                 "list" => {
                     PLAN.iter().for_each(|test| println!("{}", test.name));
-                    return Ok(true);
+                    return Ok(());
                 }
                 _ => return Err(cli::unknown(&name)),
             },
@@ -339,7 +329,8 @@ fn run(parser: lexopt::Parser) -> Outcome<bool> {
     }
     println!("KTAP version 1\n1..{}", plan.len());
     context::explain_sigbus();
-    run_plan(&plan, &options).inspect_err(|failure| println!("Bail out! {failure}"))
+    let passed = run_plan(&plan, &options).inspect_err(|failure| println!("Bail out! {failure}"))?;
+    if passed { Ok(()) } else { Err(Failure::Code(1)) }
 }
 
 /// Whether all passed.

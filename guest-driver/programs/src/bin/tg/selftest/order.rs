@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Order of stores, and quiet.
 
-use crate::context::{Context, Stop, Verdict, must, same};
+use super::context::{Context, Stop, Verdict, must, same};
 use std::time::{Duration, Instant};
 use telegraphos::{Error, Remote, Segment};
 use telegraphos_guest_tests::random;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Page tables, rights, files and users: what must not work, and how it fails.
 
-use crate::context::{Context, Stop, Verdict, must, refused, same};
-use crate::trouble::REFUSED;
+use super::context::{Context, Stop, Verdict, must, refused, same};
+use super::trouble::REFUSED;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect, munmap};
 use std::ffi::c_void;
@@ -120,10 +120,10 @@ pub(crate) fn foreign_handles(context: &mut Context<'_>) -> Verdict {
     let mut import = uapi::Handle { handle: right.handle(), ..Default::default() };
     let mut export = uapi::Handle { handle: mine.handle(), ..Default::default() };
     let bad = Err(libc::EBADF);
-    same("the state of another file's import", crate::control::ioctl(&other, 5, &mut state), bad)?;
-    same("acknowledging another file's import", crate::control::ioctl(&other, 6, &mut import), bad)?;
-    same("closing another file's import", crate::control::ioctl(&other, 4, &mut import), bad)?;
-    same("withdrawing another file's export", crate::control::ioctl(&other, 2, &mut export), bad)?;
+    same("the state of another file's import", super::control::ioctl(&other, 5, &mut state), bad)?;
+    same("acknowledging another file's import", super::control::ioctl(&other, 6, &mut import), bad)?;
+    same("closing another file's import", super::control::ioctl(&other, 4, &mut import), bad)?;
+    same("withdrawing another file's export", super::control::ioctl(&other, 2, &mut export), bad)?;
     right.put64(0, 1)?;
     right.quiet()?;
     context.sync()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What children do with notification queues.
 
-use crate::trouble::{Trouble, number};
+use super::trouble::{Trouble, number};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use telegraphos::{Node, NodeId, Queue, RemoteQueue};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Notification queues: consumers that wait, are many, and die (SPEC items 10 to 12, E9 to E13).
 
-use crate::context::{Context, Verdict, must, same};
-use crate::queues::{LONG, SOON, WIDTHS, joined, not_quiet, queue_becomes, send_range, take, take_range};
+use super::context::{Context, Verdict, must, same};
+use super::queues::{LONG, SOON, WIDTHS, joined, not_quiet, queue_becomes, send_range, take, take_range};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -121,7 +121,7 @@ pub(crate) fn poll_wakes(context: &mut Context<'_>) -> Verdict {
 
 /// One by one, many at once, and by the kernel's dequeue: one sequence, over linked buffers as well.
 pub(crate) fn ways_agree(context: &mut Context<'_>) -> Verdict {
-    crate::control::needs_lab(context)?;
+    super::control::needs_lab(context)?;
     const COUNT: u32 = 800;
     let (seed, _) = context.seeds()?;
     for (width, part) in WIDTHS {

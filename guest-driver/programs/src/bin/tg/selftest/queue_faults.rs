@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Notification queues: what must not work, and which processes it affects (SPEC item 13, E13, E14, I11).
 
-use crate::context::{Context, Stop, Verdict, must, refused, same};
-use crate::control::ioctl;
-use crate::protection::try_mmap;
-use crate::queues::{LONG, SOON, WIDTHS, blocks, joined, not_quiet, queue_becomes, send_range, take_range};
-use crate::trouble::REFUSED;
+use super::context::{Context, Stop, Verdict, must, refused, same};
+use super::control::ioctl;
+use super::protection::try_mmap;
+use super::queues::{LONG, SOON, WIDTHS, blocks, joined, not_quiet, queue_becomes, send_range, take_range};
+use super::trouble::REFUSED;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect, munmap};
 use std::sync::atomic::Ordering;
@@ -95,7 +95,7 @@ pub(crate) fn only_the_base(context: &mut Context<'_>) -> Verdict {
 
 /// Enqueue only: neither kind of mapping, nor any operation, leads past it.
 pub(crate) fn mappings(context: &mut Context<'_>) -> Verdict {
-    crate::control::needs_lab(context)?;
+    super::control::needs_lab(context)?;
     let (segment, far) = context.neighbour(4096)?;
     let (mine, right) = context.queue_pair("box", |q| q.words(1 << 11))?;
     let node = context.node();
@@ -156,7 +156,7 @@ pub(crate) fn mappings(context: &mut Context<'_>) -> Verdict {
         ("a copy from it", 4, local, queue),
     ] {
         let mut launch = uapi::Launch { operation, target, source, length: 8, ..Default::default() };
-        let result = ioctl(node, crate::control::LAUNCH, &mut launch);
+        let result = ioctl(node, super::control::LAUNCH, &mut launch);
         must(result.is_err(), || format!("{what} of a queue was launched"))?;
     }
     // Not even by name, and a queue is nothing but a queue.
@@ -232,7 +232,7 @@ pub(crate) fn other_users(context: &mut Context<'_>) -> Verdict {
 
 /// A receiver that scribbles its own header harms itself alone (SPEC I11).
 pub(crate) fn corrupt_header(context: &mut Context<'_>) -> Verdict {
-    crate::control::needs_lab(context)?;
+    super::control::needs_lab(context)?;
     // Word, what is written there, and the queue's word width; buffers have 8 words.
     const CASES: [(u64, u64, u32); 11] = [
         (0, 12 << 16 | 3, 4),
@@ -326,7 +326,7 @@ pub(crate) fn corrupt_while_held(context: &mut Context<'_>) -> Verdict {
 
 /// `next` leads a consumer nowhere, and never round and round; the driver checks it.
 pub(crate) fn corrupt_next(context: &mut Context<'_>) -> Verdict {
-    crate::control::needs_lab(context)?;
+    super::control::needs_lab(context)?;
     const WORDS: u64 = 8;
     const QUOTA: u64 = 3;
     for (width, part) in WIDTHS {
@@ -440,7 +440,7 @@ pub(crate) fn owner_killed(context: &mut Context<'_>) -> Verdict {
 
 /// What a program gets that speaks to the driver without the library.
 pub(crate) fn nonsense(context: &mut Context<'_>) -> Verdict {
-    crate::control::needs_lab(context)?;
+    super::control::needs_lab(context)?;
     let (node, invalid) = (context.node(), Err(libc::EINVAL));
     let name = |text: &[u8]| {
         let mut name = [0; 64];
@@ -495,14 +495,14 @@ pub(crate) fn nonsense(context: &mut Context<'_>) -> Verdict {
         same("asking for the state", ioctl(node, 16, &mut uapi::QueueState { handle, ..Default::default() }), bad)?;
         same(
             "taking an element",
-            ioctl(node, crate::control::QUEUE_POP, &mut uapi::QueuePop { handle, ..Default::default() }),
+            ioctl(node, super::control::QUEUE_POP, &mut uapi::QueuePop { handle, ..Default::default() }),
             bad,
         )?;
     }
     let handle = mine.handle();
     same(
         "a reserved field",
-        ioctl(node, crate::control::QUEUE_POP, &mut uapi::QueuePop { handle, reserved: 1, ..Default::default() }),
+        ioctl(node, super::control::QUEUE_POP, &mut uapi::QueuePop { handle, reserved: 1, ..Default::default() }),
         invalid,
     )?;
     same("a flag", ioctl(node, 14, &mut uapi::Handle { handle, flags: 1, ..Default::default() }), invalid)?;
@@ -720,9 +720,9 @@ pub(crate) fn cycles(context: &mut Context<'_>) -> Verdict {
     };
     // The first rounds fill the kernel's caches.
     (0..20).try_for_each(&mut cycle)?;
-    let before = crate::life::available()?;
+    let before = super::life::available()?;
     (0..CYCLES).try_for_each(&mut cycle)?;
-    let after = crate::life::available()?;
+    let after = super::life::available()?;
     context.note(format!("{CYCLES} cycles of {SIZE} KiB: {before} kB available before, {after} kB after"));
     // One lost queue per cycle would be 75 MiB; this allows for other things the guest does.
     must(after + CYCLES * SIZE / 20 > before, || {

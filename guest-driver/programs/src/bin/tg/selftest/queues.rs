@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Notification queues: what arrives, in which order, and what a full one does (SPEC items 2 to 9).
 
-use crate::context::{Context, Stop, Verdict, must, same};
+use super::context::{Context, Stop, Verdict, must, same};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

@@ -2,9 +2,9 @@
 //! Memory that goes from under a registration, also in the middle of copies: those end with an error, and reach no
 //! memory but that which was registered.
 
-use crate::context::{Context, Stop, Verdict, must, same};
-use crate::memory::{Memory, PAGE, byte, file};
-use crate::registrations::{SIZE, nothing_is_pinned};
+use super::context::{Context, Stop, Verdict, must, same};
+use super::memory::{Memory, PAGE, byte, file};
+use super::registrations::{SIZE, nothing_is_pinned};
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate};
 use rustix::mm::{Advice, MprotectFlags, MremapFlags, madvise, mprotect, mremap};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -2,10 +2,10 @@
 //! Registered memory: copies of any of it, what others see under a name, what happens when it goes, and that nothing
 //! stays pinned.
 
-use crate::context::{Context, Stop, Verdict, must, same};
-use crate::inspect;
-use crate::memory::{Memory, PAGE, byte, file};
-use crate::trouble::{REFUSED, Trouble, number};
+use super::context::{Context, Stop, Verdict, must, same};
+use super::inspect;
+use super::memory::{Memory, PAGE, byte, file};
+use super::trouble::{REFUSED, Trouble, number};
 use rustix::fs::{MemfdFlags, ftruncate};
 use rustix::mm::{Advice, MprotectFlags, madvise, mprotect, munmap};
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What children do with replicated segments.
 
-use crate::trouble::{Trouble, number};
+use super::trouble::{Trouble, number};
 use std::time::{Duration, Instant};
 use telegraphos::{JoinBuilder, Node, NodeId, Replicated, ReplicatedBuilder};
 use telegraphos_guest_tests::child::{say, wait_for_go};

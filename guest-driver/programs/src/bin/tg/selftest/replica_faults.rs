@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Replicated segments: what must not work, and how it fails.
 
-use crate::context::{Context, Verdict, must, refused, same};
-use crate::control::ioctl;
-use crate::protection::try_mmap;
-use crate::queues::SOON;
-use crate::replica_members::refusal;
-use crate::trouble::REFUSED;
+use super::context::{Context, Verdict, must, refused, same};
+use super::control::ioctl;
+use super::protection::try_mmap;
+use super::queues::SOON;
+use super::replica_members::refusal;
+use super::trouble::REFUSED;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mprotect};
 use std::ffi::c_void;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The home of a replicated segment moves from node to node while all nodes continue.
 
-use crate::context::{Context, Stop, Verdict, must, refused, same};
-use crate::queues::SOON;
-use crate::replica_members::{join_again, orphaned, refusal};
-use crate::replicas::{all_take_stores, equal_copies};
+use super::context::{Context, Stop, Verdict, must, refused, same};
+use super::queues::SOON;
+use super::replica_members::{join_again, orphaned, refusal};
+use super::replicas::{all_take_stores, equal_copies};
 use std::time::{Duration, Instant};
 use telegraphos::{Error, NodeId, ReplicaMode, Replicated, Status};
 use telegraphos_guest_tests::random;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Copies of a replicated segment: joining, leaving, dying (SPEC E20).
 
-use crate::context::{Context, Stop, Verdict, must, refused, same};
-use crate::queues::{LONG, SOON, joined};
-use crate::replicas::equal_copies;
+use super::context::{Context, Stop, Verdict, must, refused, same};
+use super::queues::{LONG, SOON, joined};
+use super::replicas::equal_copies;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -447,9 +447,9 @@ pub(crate) fn cycles(context: &mut Context<'_>) -> Verdict {
     };
     // The first rounds fill the kernel's caches.
     (0..10).try_for_each(cycle)?;
-    let before = crate::life::available()?;
+    let before = super::life::available()?;
     (0..CYCLES).try_for_each(cycle)?;
-    let after = crate::life::available()?;
+    let after = super::life::available()?;
     let each = (2 * PAGES * PAGE) >> 10;
     context.note(format!("{CYCLES} cycles of {each} KiB: {before} kB available before, {after} kB after"));
     must(after + CYCLES * each / 10 > before, || {

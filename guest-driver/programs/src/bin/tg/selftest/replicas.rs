@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Replicated segments: what a store reaches, and what a load finds (SPEC items 23 to 27, I1 to I7).
 
-use crate::context::{Context, Stop, Verdict, must, same};
-use crate::queues::{SOON, joined};
+use super::context::{Context, Stop, Verdict, must, same};
+use super::queues::{SOON, joined};
 use std::sync::Arc;
 use std::time::Instant;
 use telegraphos::sync::TicketLock;

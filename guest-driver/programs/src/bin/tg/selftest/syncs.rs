@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Locks and barriers between processes of all nodes.
 
-use crate::atomics::shared;
-use crate::context::{Context, Verdict, must, same};
+use super::atomics::shared;
+use super::context::{Context, Verdict, must, same};
 use std::time::Duration;
 use telegraphos::sync::{Barrier, TicketLock};
 use telegraphos::{Error, Node};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Images of the map that a process has.
 
-use crate::image::Image;
-use crate::plan::{COLUMNS, ROWS, Scale, Tile};
-use crate::terrain::Palette;
+use super::image::Image;
+use super::plan::{COLUMNS, ROWS, Scale, Tile};
+use super::terrain::Palette;
 use std::sync::{Arc, PoisonError, RwLock};
 use telegraphos_guest_tests::cli::{Failure, Outcome};
 
@@ -71,8 +71,8 @@ impl Map {
 
 #[cfg(test)]
 mod tests {
+    use super::super::image;
     use super::*;
-    use crate::image;
 
     #[test]
     fn there_is_room_for_so_many_bytes() {
