@@ -33,19 +33,21 @@ tree=$out/telegraphos
 share=$tree/usr/share
 
 cargo build --quiet --locked --profile "$profile" \
-    -p telegraphos-cluster -p telegraphos-device -p telegraphos-fabric -p telegraphos-host
+    -p telegraphos-cluster -p telegraphos-device -p telegraphos-fabric -p telegraphos-host -p telegraphos-lab
 rm -rf "$tree"
 mkdir -p "$tree"/{man,module,etc/default} "$tree"/usr/{bin,lib/systemd/system} \
     "$share"/{bash-completion/completions,fish/vendor_completions.d,zsh/vendor-completions}
 cp -r ci/packaging/debian CHANGELOG.md "$tree"
 manuals=$(mktemp -d)
 trap 'rm -rf "$manuals"' EXIT
-cargo run --quiet --locked --profile "$profile" -p telegraphos-cluster --example manuals -- "$manuals" >/dev/null
+cargo run --quiet --locked --profile "$profile" -p telegraphos-lab --example manuals -- "$manuals" >/dev/null
 for name in telegraphos telegraphos-fabric telegraphos-hib telegraphos-host; do
     # Stripped here: debug information of the profile of tests is hundreds of megabytes.
     install -s "$built/$name" "$tree/usr/bin/$name"
     install -m 644 "$manuals/bash/$name.bash" "$share/bash-completion/completions/$name"
 done
+# Which the command starts for `bench` and `sim`; their pages are the command's.
+install -s "$built/telegraphos-lab" "$tree/usr/bin/telegraphos-lab"
 install -m 644 "$manuals"/fish/*.fish -t "$share/fish/vendor_completions.d"
 install -m 644 "$manuals"/zsh/_* -t "$share/zsh/vendor-completions"
 install -m 644 "$manuals"/man1/*.1 -t "$tree/man"

@@ -200,7 +200,7 @@ impl Boards {
     }
 
     /// The error of a board's client, with the end of the board's log.
-    pub(crate) fn error(&self, node: usize, source: ClientError) -> Error {
+    pub fn error(&self, node: usize, source: ClientError) -> Error {
         Error::Board { node: node.into(), source, tail: self.logs.tails(node) }
     }
 

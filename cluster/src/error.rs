@@ -114,12 +114,12 @@ impl From<telegraphos_images::Error> for Error {
 }
 
 impl Error {
-    pub(crate) fn io(what: &'static str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Error {
+    pub fn io(what: &'static str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Error {
         let path = path.as_ref().to_path_buf();
         move |source| Error::Io { what, path, source, remedy: "" }
     }
 
-    pub(crate) fn ended(
+    pub fn ended(
         what: impl Into<String>,
         status: impl ToString,
         during: impl Into<String>,

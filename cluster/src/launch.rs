@@ -14,7 +14,7 @@ use telegraphos_device::direct::TrustGroup;
 use telegraphos_host::Threads;
 
 /// How long a process may take until it listens, and QEMU for what it does at once.
-pub(crate) const PROMPT: Duration = Duration::from_secs(30);
+pub const PROMPT: Duration = Duration::from_secs(30);
 /// Lines of a log that an error shows.
 const TAIL: usize = 15;
 
@@ -27,7 +27,7 @@ fn option((name, value): &(String, String)) -> String {
 }
 
 /// This program in one of its other roles (see [`crate::reexecuted`]).
-pub(crate) fn role(role: &str) -> Command {
+pub fn role(role: &str) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("telegraphos").arg(role);
     command
@@ -54,7 +54,7 @@ pub(crate) fn fabric(socket: &Path, options: &Options) -> Command {
 }
 
 /// Starts the one fabric of a cluster, and waits until it listens on `socket`.
-pub(crate) fn start_fabric(socket: &Path, options: &Options, log: &Path) -> Result<Process> {
+pub fn start_fabric(socket: &Path, options: &Options, log: &Path) -> Result<Process> {
     start_fabric_as("the fabric".into(), fabric(socket, options), socket, log)
 }
 

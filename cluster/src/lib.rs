@@ -67,11 +67,13 @@ pub use cluster::{Builder, Cluster};
 pub use command::{GuestCommand, Output, OutputLine, Running, Status, User};
 pub use error::{Error, Result};
 pub use guest::{Guest, NodeOptions};
+pub use launch::{PROMPT, role, start_fabric};
 pub use interrupt::{catch_signals, check as check_interrupt, interrupted, sleep};
 pub use node_name::{NodeLabel, NodeName};
 pub use node_settings::NodeSettings;
 pub use prepared::{Prepared, prepare};
-pub use process::Memory;
+pub use process::{Memory, Process, listens_seen_by, tail};
+pub use rundir::{MachineLock, RunDir};
 pub use settings::{Accelerator, MAX_NODES, Net, Processes, Settings};
 pub use tap::{LinkCount, PacketKind};
 pub use telegraphos_device::client;
@@ -93,7 +95,6 @@ pub fn reexecuted() -> Option<ExitCode> {
         "__hib" => Some(telegraphos_device::cli_main(rest)),
         "__host" => Some(telegraphos_host::cli_main(rest)),
         "__fabric" => Some(telegraphos_fabric::cli_main(rest)),
-        "__bench-peers" => Some(cli::bench::peers::serve(rest)),
         "__up" => Some(cli::detached_main(rest)),
         "__namespace" => namespaces::hold(),
         _ => None,

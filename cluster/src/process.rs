@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// A child process. Killed when dropped.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub struct Process {
     what: String,
     child: Child,
 }
@@ -52,7 +52,7 @@ pub(crate) fn inherit_nothing() {
 
 impl Process {
     /// Starts `command`; what it prints is appended to `log`.
-    pub(crate) fn start(what: impl Into<String>, mut command: Command, log: &Path) -> Result<Process> {
+    pub fn start(what: impl Into<String>, mut command: Command, log: &Path) -> Result<Process> {
         let what = what.into();
         let out = OpenOptions::new().create(true).append(true).open(log).map_err(Error::io("cannot open", log))?;
         let err = out.try_clone().map_err(Error::io("cannot use", log))?;
@@ -76,16 +76,16 @@ impl Process {
         Ok(Process { what, child })
     }
 
-    pub(crate) fn what(&self) -> &str {
+    pub fn what(&self) -> &str {
         &self.what
     }
 
-    pub(crate) fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// How it ended, if it has.
-    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+    pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
@@ -110,7 +110,7 @@ impl Process {
 
     /// Processor time that its threads have used so far, to the nanosecond where the kernel counts so; that of threads
     /// that have ended is not in it.
-    pub(crate) fn cpu_time(&self) -> Option<Duration> {
+    pub fn cpu_time(&self) -> Option<Duration> {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.pid())).ok()?;
         let of = |task: fs::DirEntry| {
             let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
@@ -153,7 +153,7 @@ impl Memory {
 }
 
 /// The last lines of a log.
-pub(crate) fn tail(path: &Path, lines: usize) -> String {
+pub fn tail(path: &Path, lines: usize) -> String {
     const MOST: u64 = 64 * 1024;
     let read = || -> io::Result<String> {
         let mut file = File::open(path)?;
@@ -175,7 +175,7 @@ pub(crate) fn listens(path: &Path) -> bool {
 }
 
 /// The same, of a process that may be in another network namespace: its number, or `self`.
-pub(crate) fn listens_seen_by(path: &Path, process: &str) -> bool {
+pub fn listens_seen_by(path: &Path, process: &str) -> bool {
     /// `__SO_ACCEPTCON` in the flags column.
     const LISTENING: &str = "00010000";
     let Some(path) = path.to_str() else { return false };

@@ -54,7 +54,7 @@ impl std::fmt::Display for ClusterName {
 
 /// A directory only its owner may enter, removed when dropped. What a killed harness left is removed by the next.
 #[derive(Debug)]
-pub(crate) struct RunDir {
+pub struct RunDir {
     dir: PathBuf,
     _owner: File,
     keep: Keep,
@@ -72,7 +72,7 @@ enum Keep {
 
 impl RunDir {
     /// Makes one in `parent`, or in `$XDG_RUNTIME_DIR`, or in the directory for temporary files.
-    pub(crate) fn create(parent: Option<&Path>) -> Result<RunDir> {
+    pub fn create(parent: Option<&Path>) -> Result<RunDir> {
         RunDir::create_for(parent, None)
     }
 
@@ -116,7 +116,7 @@ impl RunDir {
         Ok(RunDir { dir: path, _owner: owner, keep: Keep::Nothing })
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.dir
     }
 
@@ -282,11 +282,11 @@ fn sweep(parent: &Path) {
 /// The right to have this computer, which tests and measurements take. Guests under emulation take whole processors, so
 /// two clusters at once would run into each other's time limits.
 #[derive(Debug)]
-pub(crate) struct MachineLock(#[allow(dead_code, reason = "held for its Drop")] File);
+pub struct MachineLock(#[allow(dead_code, reason = "held for its Drop")] File);
 
 impl MachineLock {
     /// Waits for the right; clusters of one process share it.
-    pub(crate) fn acquire(progress: ProgressMode) -> Result<Arc<MachineLock>> {
+    pub fn acquire(progress: ProgressMode) -> Result<Arc<MachineLock>> {
         static HELD: Mutex<Weak<MachineLock>> = Mutex::new(Weak::new());
         let mut held = lock(&HELD);
         if let Some(right) = held.upgrade() {

@@ -1,33 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The command `telegraphos`.
 
-pub(crate) mod bench;
 mod console;
+mod context;
 mod control;
 mod ctl;
 mod demo;
 mod detached;
-mod latency;
-mod notify;
-mod plot;
+mod lab;
 mod replay;
-mod replicas;
 mod run;
-mod sim;
 mod terminal;
 mod top;
 mod watch;
 
+pub use context::{Common, Context, begin, print, usage, written};
+pub use run::measure;
+pub use terminal::readable;
+
 use crate::report::{self, Files};
 use crate::rundir::ClusterName;
-use crate::{Error, Net, NodeOptions, Processes, ProgressMode, Result, Settings, User, interrupt};
+use crate::{Error, Net, Processes, Result, Settings, User};
 use clap::{Args, CommandFactory, Parser, Subcommand};
+use context::complain;
 use std::ffi::OsString;
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-use telegraphos_service::logging::printable;
 
 /// Virtual clusters of machines that store into each other's memory.
 ///
@@ -50,12 +49,8 @@ use telegraphos_service::logging::printable;
         hung.\n`run` passes on the first exit code of the command that is not 0 (128 + n for signal n)."
 )]
 struct Cli {
-    /// TOML file with the names of the cluster options; the command line wins
-    #[arg(long, global = true, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// No progress on stderr
-    #[arg(long, short, global = true)]
-    quiet: bool,
+    #[command(flatten)]
+    common: Common,
     #[command(subcommand)]
     command: Command,
 }
@@ -147,46 +142,8 @@ enum Command {
         outputs: Vec<report::Saved>,
     },
     /// Measures what operations and an idle board cost, beside what others offer in the same guests
-    #[command(after_help = "Examples:\n  telegraphos bench --quick\n  telegraphos bench --json now.json --compare \
-                            before.json\n  telegraphos bench --plot copies.svg\n  telegraphos \
-                            bench --notify --plot notify.svg\n  telegraphos bench --replicas --plot replicas.svg\n\nNode 0 measures, with node 1 \
-                            at the other end: every operation, and every peer (ivshmem, virtio-net, \
-                            bare\nvfio-user servers, memcpy), in turn, in each round; first with boards that sleep, then \
-                            with boards that poll\nfirst, unless --hib spin-us says how. Compare ratios: times are those \
-                            of this machine now. What could not be\nmeasured as it should has marks.\n\nWith --notify, up to \
-                            16 processes on nodes 1 and up (of 4 by default) send to node 0, some minutes \
-                            long.\n\nWith --replicas, 17 boards without machines and as many clients of this process; a minute or \
-                            two. Fails if an update takes more packets on a link than it must.\n\nWith --latency, fabric processes and two nodes of \
-                            this process, some seconds long.")]
-    Bench {
-        /// Measures notification queues instead, against flags and queues in software, with 1 to 16 senders
-        #[arg(long)]
-        notify: bool,
-        /// Measures replicated pages instead, with up to 16 copies, without virtual machines
-        #[arg(long, conflicts_with = "notify")]
-        replicas: bool,
-        /// Measures what the fabric and its trunks add to a request instead, against raw sockets, without virtual
-        /// machines
-        #[arg(long, conflicts_with_all = ["notify", "replicas", "plot"])]
-        latency: bool,
-        /// Some three minutes at most: fewer rounds, shorter streams, fewer copies
-        #[arg(long, conflicts_with_all = ["notify", "replicas", "latency"])]
-        quick: bool,
-        /// Writes all figures into this file: a list of {measure, unit, median, p10, p90, n, baseline, ratio, marks}
-        #[arg(long, value_name = "FILE", conflicts_with_all = ["notify", "replicas", "latency"])]
-        json: Option<PathBuf>,
-        /// Shows what has changed since an earlier file of --json
-        #[arg(long, value_name = "FILE", conflicts_with_all = ["notify", "replicas", "latency"])]
-        compare: Option<PathBuf>,
-        /// Rounds; in each, everything is measured in turn [default: 40; 8 with --notify or --quick]
-        #[arg(long, value_parser = clap::value_parser!(u32).range(2..=100_000))]
-        rounds: Option<u32>,
-        /// Draws the throughput of block copies, or what notifications or replicated pages cost, into this SVG file
-        #[arg(long, value_name = "FILE")]
-        plot: Option<PathBuf>,
-        #[command(flatten)]
-        settings: Settings,
-    },
+    #[command(disable_help_flag = true)]
+    Bench(lab::Arguments),
     /// Prepares QEMU and the guest image, and prints what they are made of
     #[command(after_help = "Examples:\n  telegraphos images --kernel newest\n  telegraphos images --refresh")]
     Images {
@@ -215,14 +172,8 @@ enum Command {
         limit: u64,
     },
     /// Simulates a cluster of up to 4096 nodes in virtual time: latencies, throughput, fairness
-    #[command(
-        after_help = "Examples:\n  telegraphos sim\n  telegraphos sim --nodes 1024 --topology torus:32x32 --workload \
-                            lab/sim/workloads/mixed.toml --seed 7\n  telegraphos sim --cost --nodes 4096 --plot \
-                            sim-cost.svg\n\nThe same arguments give the same report, byte for byte; its cost is printed on \
-                            stderr. The exit code is 1\nif an operation ended twice or never, or anything came out of order. \
-                            docs/simulator.md has the workload file."
-    )]
-    Sim(sim::SimArgs),
+    #[command(disable_help_flag = true)]
+    Sim(lab::Arguments),
     /// Attaches this terminal to a console's socket
     #[command(after_help = "Example:\n  telegraphos console /run/user/1000/telegraphos-1000-AbCdEf/console0")]
     Console {
@@ -272,53 +223,27 @@ pub fn command_line() -> clap::Command {
 
 /// Runs the command with these arguments (the first is the program's name).
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    begin(&args.into_iter().collect::<Vec<_>>(), false)
+    run_command(args.into_iter().collect(), false)
 }
 
 /// The same as the process of a detached cluster, which [`main`] has started with its own arguments.
 pub(crate) fn detached_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     // It fails only for the leader of a process group, which a new child is not.
     let _ = rustix::process::setsid();
-    begin(&args.into_iter().collect::<Vec<_>>(), true)
+    run_command(args.into_iter().collect(), true)
 }
 
-/// Writes why a command has failed. What a guest has written is part of some reasons: the ends of consoles, and what
-/// commands say.
-fn complain(error: &Error) {
-    eprintln!("telegraphos: {}", printable(&error.to_string(), &['\n', '\t']));
-}
-
-fn begin(args: &[OsString], detached: bool) -> ExitCode {
-    let cli = match Cli::try_parse_from(args) {
-        Ok(cli) => cli,
-        Err(e) => {
-            // Fails if standard output is closed.
-            let _ = e.print();
-            return ExitCode::from(e.exit_code() as u8);
-        }
-    };
-    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn")).init();
-    let result = interrupt::catch_signals().and_then(|()| execute(cli, args, detached));
-    match result {
-        Ok(code) => ExitCode::from(code),
-        Err(e) => {
-            complain(&e);
-            ExitCode::from(e.exit_code())
-        }
-    }
+fn run_command(args: Vec<OsString>, detached: bool) -> ExitCode {
+    begin(args.clone(), |cli| execute(cli, &args, detached))
 }
 
 fn execute(mut cli: Cli, args: &[OsString], detached: bool) -> Result<u8> {
-    let base = cli.config.as_deref().map(Settings::read).transpose()?.unwrap_or_default();
+    let common = cli.common;
+    let base = common.settings()?;
     if let Some(which) = cli.command.which() {
         which.complete(&base);
     }
-    let progress = if cli.quiet { ProgressMode::Silent } else { ProgressMode::Auto };
-    let context = |settings: Settings| -> Result<Context> {
-        let settings = settings.over(base.clone());
-        settings.check()?;
-        Ok(Context { settings, progress, beside: false })
-    };
+    let context = |settings: Settings| common.context(settings);
     // What people use is fast; what measures the parts by themselves has them apart, unless told otherwise.
     let fast = |settings: Settings| {
         let mut context = context(settings)?;
@@ -356,75 +281,22 @@ fn execute(mut cli: Cli, args: &[OsString], detached: bool) -> Result<u8> {
             run::run(networked(settings)?, &run::Program { argv: &argv, user, lab, limit, reports })
         }
         Command::Report { files, outputs } => report::report(&files, &outputs),
-        Command::Bench { notify: true, rounds, plot, settings, .. } => {
-            notify::notify(context(settings)?, rounds.unwrap_or(8), plot)
-        }
-        Command::Bench { latency: true, rounds, settings, .. } => {
-            latency::latency(context(settings)?, rounds.unwrap_or(40))
-        }
-        Command::Bench { replicas: true, rounds, plot, settings, .. } => {
-            replicas::replicas(context(settings)?, rounds.unwrap_or(40), plot)
-        }
-        Command::Bench { rounds, quick, json, compare, plot: picture, settings, .. } => {
-            bench::bench(context(settings)?, &bench::Options { rounds, quick, json, compare, picture })
-        }
+        Command::Bench(arguments) => lab::run("bench", &common, &arguments),
+        Command::Sim(arguments) => lab::run("sim", &common, &arguments),
         Command::Images { refresh, settings } => {
             let context = context(settings)?;
             if refresh {
-                let store = telegraphos_images::Store::open(context.settings.cache.clone(), progress)?;
+                let store = telegraphos_images::Store::open(context.settings.cache.clone(), context.progress)?;
                 store.refresh()?;
             }
-            print!("{}", crate::prepare(&context.settings, progress)?.manifest());
+            print!("{}", crate::prepare(&context.settings, context.progress)?.manifest());
             Ok(0)
         }
         Command::Top(args) => top::top(args),
         Command::Ctl(args) => ctl::ctl(args),
         Command::Replay { file, limit } => replay::replay(&file, limit),
-        Command::Sim(args) => sim::sim(&args, cli.quiet),
         Command::Console { socket } => console::attach_one(&socket),
     }
-}
-
-/// What every subcommand that boots a cluster starts from.
-struct Context {
-    settings: Settings,
-    progress: ProgressMode,
-    /// Other clusters may run at the same time.
-    beside: bool,
-}
-
-impl Context {
-    fn builder(&self, each: impl FnOnce(&mut NodeOptions)) -> crate::Builder {
-        let builder = crate::Cluster::builder().settings(self.settings.clone()).progress(self.progress);
-        builder.beside_others(self.beside).each(each)
-    }
-
-    fn boot(&self, each: impl FnOnce(&mut NodeOptions)) -> Result<crate::Cluster> {
-        self.builder(each).boot()
-    }
-
-    /// The same, to be found by this name.
-    fn boot_named(&self, name: ClusterName, each: impl FnOnce(&mut NodeOptions)) -> Result<crate::Cluster> {
-        self.builder(each).named(name).boot()
-    }
-}
-
-/// Standard output can be a closed pipe; that ends the command quietly.
-fn written(result: std::io::Result<()>) -> Result<()> {
-    result.map_err(|e| match e.kind() {
-        std::io::ErrorKind::BrokenPipe => Error::Interrupted,
-        _ => Error::io("cannot write to", "standard output")(e),
-    })
-}
-
-/// What is wrong with an argument, or with what it names.
-fn usage(e: impl std::fmt::Display) -> Error {
-    Error::Usage(e.to_string())
-}
-
-/// Prints a text that is whole lines.
-fn print(text: &str) -> Result<()> {
-    written(std::io::stdout().write_all(text.as_bytes()))
 }
 
 #[cfg(test)]

@@ -126,7 +126,7 @@ pub(super) fn everywhere(
 
 /// Runs a program that measures, in all these guests. `read` takes in its results; all other lines are shown on stderr,
 /// without those that begin a round if `quiet`. The exit code.
-pub(super) fn measure(
+pub fn measure(
     guests: &[Guest],
     user: User,
     program: &str,

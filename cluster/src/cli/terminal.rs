@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 /// Waits until one of these can be read, a signal comes, or the time is over; which of them can be read.
-pub(super) fn readable<const N: usize>(fds: [BorrowedFd<'_>; N], time: Duration) -> io::Result<[bool; N]> {
+pub fn readable<const N: usize>(fds: [BorrowedFd<'_>; N], time: Duration) -> io::Result<[bool; N]> {
     let mut fds = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
     let time = Timespec::try_from(time).map_err(io::Error::other)?;
     match rustix::event::poll(&mut fds, Some(&time)) {

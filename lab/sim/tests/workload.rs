@@ -3,6 +3,7 @@
 
 use telegraphos_sim::units::{MICROSECOND, NANOSECOND};
 use telegraphos_sim::{Pattern, Workload};
+use telegraphos_testkit::{Rng, over_seeds};
 
 #[test]
 fn an_empty_file_is_a_workload() {
@@ -86,4 +87,32 @@ fn what_is_wrong_is_named_with_what_was_expected() {
             assert!(error.contains(part), "{text:?}: {error}\nsays nothing of {part:?}");
         }
     }
+}
+
+/// Workloads as they are shipped, with bytes that are changed, left out, or twice there.
+#[test]
+fn no_text_makes_it_panic() {
+    let shipped = [include_bytes!("../workloads/mixed.toml").as_slice(), include_bytes!("../workloads/faults.toml")];
+    let mut accepted = 0;
+    let seeds = over_seeds(4_000, 400_000, |seed| -> Result<(), String> {
+        let mut random = Rng::new(seed);
+        let mut text = shipped[random.below(2usize)].to_vec();
+        for _ in 0..=random.below(4u32) {
+            let at = random.below(text.len());
+            match random.below(3u32) {
+                0 => text[at] = b"09azAZ.-'\"[]{}=,\n "[random.below(18usize)],
+                1 => drop(text.remove(at)),
+                _ => text.insert(at, text[at]),
+            }
+        }
+        let Ok(text) = std::str::from_utf8(&text) else { return Ok(()) };
+        if let Ok(workload) = Workload::parse(text) {
+            accepted += 1;
+            for nodes in [2, 5, 64, 4096] {
+                let _ = workload.check(nodes);
+            }
+        }
+        Ok(())
+    });
+    assert!(seeds.is_none_or(|seeds| accepted > seeds / 20), "only {accepted} of {seeds:?} texts were workloads");
 }

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use telegraphos_sim::Workload;
 use telegraphos_topology::{Plan, Shape};
 use telegraphos_transport::faults::Schedule;
 
 /// Switches up to which a topology is checked: the check takes seconds for the largest.
 const CHECKED: u16 = 40;
 
-/// One text, read as each of the TOML files: a topology, settings of the three commands, a workload, a schedule of
+/// One text, read as each of the TOML files: a topology, settings of the three commands, a schedule of
 /// faults.
 ///
 /// A topology that is accepted has routes that do not block each other. No path that the text names is opened.
@@ -41,11 +40,6 @@ pub fn settings(data: &[u8]) {
     }
     if let Ok(settings) = toml::from_str::<telegraphos_cluster::Settings>(text) {
         let _ = settings.check();
-    }
-    if let Ok(workload) = Workload::parse(text) {
-        for nodes in [2, 5, 64, 4096] {
-            let _ = workload.check(nodes);
-        }
     }
     if let Ok(schedule) = Schedule::parse(text) {
         let _ = schedule.deadline();

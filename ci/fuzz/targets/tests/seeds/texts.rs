@@ -98,9 +98,6 @@ clear = true
 
 pub(super) fn files() -> Vec<(&'static str, Vec<u8>)> {
     let regular = "topology = \"torus:4x4\"\nnodes = 16\n";
-    // Of the simulator, as they are shipped.
-    let mixed = include_str!("../../../../../lab/sim/workloads/mixed.toml");
-    let faulty = include_str!("../../../../../lab/sim/workloads/faults.toml");
     let all = [
         ("topology.toml", TOPOLOGY),
         ("regular.toml", regular),
@@ -108,8 +105,6 @@ pub(super) fn files() -> Vec<(&'static str, Vec<u8>)> {
         ("hib.toml", HIB),
         ("cluster.toml", CLUSTER),
         ("schedule.toml", FAULTS),
-        ("workload.toml", mixed),
-        ("workload-faults.toml", faulty),
     ];
     all.into_iter().map(|(name, text)| (name, text.as_bytes().to_vec())).collect()
 }

@@ -3,8 +3,6 @@
 
 mod cost;
 
-use super::{print, usage};
-use crate::{Error, Result};
 use clap::Args;
 use rustix::time::{ClockId, clock_gettime};
 use std::fs::File;
@@ -12,6 +10,8 @@ use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use telegraphos_cluster::cli::{print, usage};
+use telegraphos_cluster::{Error, Result};
 use telegraphos_sim::units::parse_time;
 use telegraphos_sim::{Report, Simulation, Workload};
 use telegraphos_topology::Topology;

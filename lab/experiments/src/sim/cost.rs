@@ -2,13 +2,13 @@
 //! `telegraphos sim --cost`: time and memory for a simulated packet as the cluster grows. Each size is a process of its
 //! own, so that its memory is its own.
 
-use super::super::plot::{self, Chart, Line};
-use super::super::print;
 use super::Spent;
-use crate::{Error, Result};
+use crate::plot::{self, Chart, Line};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::process::Command;
+use telegraphos_cluster::cli::print;
+use telegraphos_cluster::{Error, Result};
 use telegraphos_sim::Report;
 
 /// Operations of all nodes together, at each size: two packets each.

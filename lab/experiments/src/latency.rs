@@ -6,13 +6,7 @@
 //! baseline is the same ping-pong of 64 bytes over a Unix stream, and over UDP, between two threads. All in turn, in
 //! each round; everybody sleeps until something comes, as boards do.
 
-use super::replicas::quartiles;
-use super::terminal::readable;
-use super::{Context, print};
-use crate::launch::start_fabric;
-use crate::process::Process;
-use crate::rundir::{MachineLock, RunDir};
-use crate::{Error, Result, interrupt};
+use crate::replicas::quartiles;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::UdpSocket;
@@ -20,6 +14,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use telegraphos_cluster::cli::{Context, print, readable};
+use telegraphos_cluster::{Error, MachineLock, Process, Result, RunDir, check_interrupt, start_fabric};
 use telegraphos_fabric::keys;
 use telegraphos_link::LinkClient;
 use telegraphos_wire::link::Frame;
@@ -256,7 +252,7 @@ pub(super) fn latency(context: Context, rounds: u32) -> Result<u8> {
     let mut samples: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for round in 0..rounds {
         for case in &mut cases {
-            interrupt::check()?;
+            check_interrupt()?;
             let begun = Instant::now();
             for count in 0..COUNT {
                 (case.ping)(round * COUNT + count).map_err(failed("a ping-pong has stopped"))?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Writes manual pages, and completions for bash, fish and zsh, of all programs for the host:
-//! `cargo run -p telegraphos-cluster --example manuals -- DIR`. They are made from the command lines themselves.
+//! `cargo run -p telegraphos-lab --example manuals -- DIR`. They are made from the command lines themselves.
 
 use std::io::Result;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ const SHELLS: [(Shell, &str); 3] = [(Shell::Bash, "bash"), (Shell::Fish, "fish")
 /// Every program that a host runs.
 fn programs() -> [Command; 4] {
     [
-        telegraphos_cluster::cli::command_line(),
+        telegraphos_lab::command_line(),
         telegraphos_device::cli::command_line(),
         telegraphos_fabric::command_line(),
         telegraphos_host::command_line(),

@@ -3,9 +3,9 @@
 //! missing in the samples is in the list regardless, without values and with a mark.
 
 use super::result::{Measure, spread};
-use crate::Processes;
 use std::collections::BTreeMap;
 use std::fmt;
+use telegraphos_cluster::Processes;
 
 /// A bound for a ratio, or for the median of a figure without one.
 #[derive(Clone, Copy, Debug, PartialEq)]

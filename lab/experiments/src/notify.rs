@@ -3,13 +3,13 @@
 //!
 //! `tg-notify` measures in the guests; this side makes tables and pictures of what it prints.
 
-use super::plot::{self, Chart, Line};
-use super::replicas::{Quartiles, short};
-use super::{Context, print, run};
-use crate::{Error, ProgressMode, Result, User};
+use crate::plot::{self, Chart, Line};
+use crate::replicas::{Quartiles, short};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use telegraphos_agent::Figure;
+use telegraphos_cluster::cli::{Context, measure, print};
+use telegraphos_cluster::{Error, ProgressMode, Result, User};
 
 /// Nodes: one that receives, and three on which senders are.
 const NODES: usize = 4;
@@ -59,7 +59,7 @@ pub(super) fn notify(mut context: Context, rounds: u32, picture: Option<PathBuf>
     }
     let mut figures = Figures::default();
     let take = |text: &str| read(text, &mut figures);
-    let code = run::measure(cluster.guests(), User::Tg, "tg-notify", rounds, &[], quiet, take)?;
+    let code = measure(cluster.guests(), User::Tg, "tg-notify", rounds, &[], quiet, take)?;
     let mut out = tables(&figures);
     if let Some(path) = picture.filter(|_| !figures.methods.is_empty()) {
         out += &plot::write(&path, &charts(&figures))?;

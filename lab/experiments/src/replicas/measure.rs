@@ -2,9 +2,9 @@
 //! How replicated pages are measured.
 
 use super::figures::{Burst, Case, Figure, Figures, HOMES, Packets, Sample, best, median};
-use crate::{Boards, Error, LinkCount, PacketKind, ProgressMode, Result, Settings};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+use telegraphos_cluster::{Boards, Error, LinkCount, PacketKind, ProgressMode, Result, Settings};
 use telegraphos_device::client::{self, ClientError, Guest, MEMORY, Pages};
 use telegraphos_wire::admin::COUNTERS;
 use telegraphos_wire::regs::Register;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Plain line charts on two logarithmic axes, and figures with their spreads on one, as SVG.
 
-use crate::{Error, Result};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::io;
 use std::path::Path;
+use telegraphos_cluster::{Error, Result};
 
 pub(super) struct Line {
     name: String,

@@ -4,7 +4,7 @@
 use super::catalog::{self, Target};
 use super::result::Measure;
 use super::table::digits;
-use crate::cli::plot::{Dot, Dots};
+use crate::plot::{Dot, Dots};
 use std::collections::BTreeMap;
 
 /// Numbers of colours.

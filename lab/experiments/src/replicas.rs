@@ -9,12 +9,13 @@ mod figures;
 mod measure;
 mod show;
 
-use super::{Context, plot, print};
-use crate::{Error, Result};
+use crate::plot;
 use figures::HOMES;
 pub(super) use figures::{Quartiles, quartiles, short};
 use measure::{Bench, CACHES, NODES};
 use std::path::PathBuf;
+use telegraphos_cluster::cli::{Context, print};
+use telegraphos_cluster::{Error, Result};
 
 pub(super) fn replicas(context: Context, rounds: u32, picture: Option<PathBuf>) -> Result<u8> {
     let Context { settings, progress, .. } = context;

@@ -19,10 +19,6 @@ mod host;
 mod ivshmem;
 mod memory;
 
-use crate::launch::{PROMPT, role};
-use crate::process::{Process, listens_seen_by, tail};
-use crate::rundir::RunDir;
-use crate::{Error, Result, interrupt};
 use rustix::fs::MemfdFlags;
 use serde_json::json;
 use std::ffi::OsString;
@@ -31,7 +27,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 use telegraphos_agent::bench::{SHARED_BYTES, slot};
+use telegraphos_cluster::{Error, PROMPT, Process, Result, RunDir, check_interrupt, listens_seen_by, role, tail};
 
+/// First argument of the process that serves them.
+pub(crate) const ROLE: &str = "__bench-peers";
 const BARE: &str = "bare";
 const CRATE: &str = "crate";
 const DOORBELL: &str = "doorbell";
@@ -57,12 +56,12 @@ impl Peers {
         let run_dir = RunDir::create(run_dir)?;
         let directory = run_dir.path();
         let log = directory.join("peers.log");
-        let mut command = role("__bench-peers");
+        let mut command = role(ROLE);
         command.arg(directory).arg(name_of(&memory));
         let mut process = Process::start("the process of the benchmark's peers", command, &log)?;
         let (begun, pid) = (Instant::now(), process.pid().to_string());
         while !LISTENING.iter().all(|name| listens_seen_by(&directory.join(name), &pid)) {
-            interrupt::check()?;
+            check_interrupt()?;
             let end = || format!("\n--- end of its log\n{}", tail(&log, 15));
             if let Some(status) = process.ended() {
                 return Err(Error::ended(process.what(), status, "at its start", end()));
@@ -120,7 +119,7 @@ fn name_of(memory: &OwnedFd) -> PathBuf {
 
 /// The process: serves until it is killed, which its parent's end does, too.
 pub(crate) fn serve(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let paths: Vec<PathBuf> = arguments.into_iter().skip(1).map(PathBuf::from).collect();
+    let paths: Vec<PathBuf> = arguments.into_iter().map(PathBuf::from).collect();
     let served = match &paths[..] {
         [directory, memory] => serve_in(directory, memory),
         _ => Err(std::io::Error::other("expected a directory and a file of shared memory")),

@@ -5,10 +5,10 @@
 //! taken round by round, of values that were measured within the same second or two, and is the median of those. A
 //! figure that could not be measured as it should stays in the list, with `marks` that say why.
 
-use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::Path;
+use telegraphos_cluster::{Error, Result};
 
 /// Changes when figures of the same name mean something else, or the fields do.
 pub(crate) const FORMAT: u32 = 1;

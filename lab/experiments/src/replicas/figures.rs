@@ -43,17 +43,17 @@ impl Case {
 }
 
 /// A median, and what a quarter is below and above.
-pub(in crate::cli) type Quartiles = [f64; 3];
+pub(crate) type Quartiles = [f64; 3];
 
 /// Median and quartiles; all 0 for no values.
-pub(in crate::cli) fn quartiles(mut values: Vec<f64>) -> Quartiles {
+pub(crate) fn quartiles(mut values: Vec<f64>) -> Quartiles {
     values.sort_by(f64::total_cmp);
     let at = |part: f64| values.get(((values.len().max(1) - 1) as f64 * part).round() as usize).copied().unwrap_or(0.0);
     [at(0.5), at(0.25), at(0.75)]
 }
 
 /// At least three significant digits, two of them or fewer behind the point.
-pub(in crate::cli) fn short(value: f64) -> String {
+pub(crate) fn short(value: f64) -> String {
     match value {
         v if v < 10.0 => format!("{v:.2}"),
         v if v < 100.0 => format!("{v:.1}"),

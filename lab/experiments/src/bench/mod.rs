@@ -19,9 +19,7 @@ mod pictures;
 mod result;
 mod table;
 
-use super::plot::{self, Chart, Line};
-use super::{Context, print, run};
-use crate::{Cluster, Error, Net, Processes, ProgressMode, Result, User, sleep};
+use crate::plot::{self, Chart, Line};
 use catalog::{Samples, Target, Waiting};
 use peers::Peers;
 use result::{Measure, spread};
@@ -29,6 +27,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use telegraphos_agent::Figure;
+use telegraphos_cluster::cli::{Context, measure, print};
+use telegraphos_cluster::{Cluster, Error, Net, Processes, ProgressMode, Result, User, prepare, sleep};
 use telegraphos_device::direct::TrustGroup;
 
 /// What the command line chooses.
@@ -165,7 +165,7 @@ fn one_boot(
     };
     let mut peers = Peers::start(context.settings.run_dir.as_deref())?;
     // Nothing is built or fetched while the start is timed.
-    crate::prepare(&context.settings, context.progress)?;
+    prepare(&context.settings, context.progress)?;
     let begun = Instant::now();
     let mut builder = Cluster::builder()
         .settings(context.settings.clone())
@@ -190,14 +190,14 @@ fn one_boot(
     }
     say(&format!("Measuring, {} rounds of everything in turn ...", plan.rounds));
     let take = |text: &str| read(text, samples);
-    let code = run::measure(cluster.guests(), User::Root, "tg-bench", plan.rounds, &plan.arguments, quiet, take)?;
+    let code = measure(cluster.guests(), User::Root, "tg-bench", plan.rounds, &plan.arguments, quiet, take)?;
     peers.check()?;
     Ok((code, cluster.manifest().to_string()))
 }
 
 /// How long 16 virtual machines without peers take until the boards of all can be used.
 fn start_of_many(context: &Context) -> Result<Measure> {
-    crate::prepare(&context.settings, context.progress)?;
+    prepare(&context.settings, context.progress)?;
     let begun = Instant::now();
     let cluster = Cluster::builder().settings(context.settings.clone()).nodes(16).progress(context.progress).boot()?;
     let took = begun.elapsed();

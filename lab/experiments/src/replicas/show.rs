@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tables and pictures of the measurements.
 
-use super::super::plot::{Chart, Line};
 use super::figures::{Burst, Case, FIGURES, Figure, Figures, HOMES, Packets, Quartiles, median, quartiles, short};
 use super::measure::{CACHES, WORDS};
+use crate::plot::{Chart, Line};
 
 /// The number of counters that others are compared with.
 const MOST: u16 = CACHES[CACHES.len() - 1].1;
