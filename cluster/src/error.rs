@@ -119,12 +119,7 @@ impl Error {
         move |source| Error::Io { what, path, source, remedy: "" }
     }
 
-    pub fn ended(
-        what: impl Into<String>,
-        status: impl ToString,
-        during: impl Into<String>,
-        tail: String,
-    ) -> Error {
+    pub fn ended(what: impl Into<String>, status: impl ToString, during: impl Into<String>, tail: String) -> Error {
         Error::Ended { what: what.into(), node: None, status: status.to_string(), during: during.into(), tail }
     }
 

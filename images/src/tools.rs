@@ -73,11 +73,18 @@ pub(crate) fn cargo(target: &str) -> Result<Command> {
         "profile.release.strip=true",
         "--config",
         "profile.release.debug=false",
-        // Of some forty small programs, each links alone; to optimise across crates would take four times as long.
+        // To optimise across crates takes longer than these programs run.
         "--config",
         "profile.release.lto=false",
         "--config",
         "profile.release.codegen-units=16",
+        // Colours of images and dates of log lines, which take a third of the build to optimise, and run seldom.
+        "--config",
+        "profile.release.package.moxcms.opt-level=0",
+        "--config",
+        "profile.release.package.pxfm.opt-level=0",
+        "--config",
+        "profile.release.package.jiff.opt-level=0",
         "--target-dir",
     ]);
     command.arg(&target);

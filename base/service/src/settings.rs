@@ -10,11 +10,7 @@ pub enum SettingsError {
     Missing(&'static str),
     /// A value out of range.
     #[error("--{name} is {value}: expected {expected}")]
-    Range {
-        name: &'static str,
-        value: u64,
-        expected: String,
-    },
+    Range { name: &'static str, value: u64, expected: String },
     /// A value that cannot be, or a file.
     #[error("{what}: {why}")]
     Refused {

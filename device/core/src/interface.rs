@@ -348,9 +348,7 @@ pub enum Action {
         count: u32,
     },
     /// Announce a new incarnation to the switch ([`telegraphos_wire::link::Frame::Reset`]).
-    AnnounceReset {
-        incarnation: u64,
-    },
+    AnnounceReset { incarnation: u64 },
     /// Send the switch the members of the multicast group of an export page ([`telegraphos_wire::link::Frame::Group`]),
     /// in order with packets. Only with [`crate::HibConfig::fanout_by_switch`].
     Group {

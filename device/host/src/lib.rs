@@ -60,16 +60,10 @@ pub enum HostError {
     #[error(transparent)]
     Fabric(#[from] FabricError),
     #[error("the board of node {node}: {source}")]
-    Board {
-        node: u16,
-        source: ServeError,
-    },
+    Board { node: u16, source: ServeError },
     /// The code of a board, or of its memory device, has panicked.
     #[error("the board of node {node} has panicked: {why}")]
-    Panic {
-        node: u16,
-        why: String,
-    },
+    Panic { node: u16, why: String },
     /// There is no memory for a trust group.
     #[error(transparent)]
     Memory(ServeError),

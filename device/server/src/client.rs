@@ -39,10 +39,7 @@ const CONFIG: u32 = 7;
 pub enum ClientError {
     /// A system call on the socket failed.
     #[error("{what}: {source}")]
-    Io {
-        what: &'static str,
-        source: io::Error,
-    },
+    Io { what: &'static str, source: io::Error },
     /// The board's process closed the connection.
     #[error("the board closed the connection")]
     Closed,
@@ -63,9 +60,7 @@ pub enum ClientError {
     },
     /// An operation exceeded [`PATIENCE`].
     #[error("{what} did not happen within {:.0} s", PATIENCE.as_secs_f64())]
-    Late {
-        what: &'static str,
-    },
+    Late { what: &'static str },
     #[error("admin command {opcode} failed: {status}")]
     Failed {
         opcode: u32,
@@ -80,9 +75,7 @@ pub enum ClientError {
     },
     /// An address outside the guest's memory.
     #[error("{address:#x} is outside the guest's memory")]
-    Address {
-        address: u64,
-    },
+    Address { address: u64 },
 }
 
 type Result<T, E = ClientError> = std::result::Result<T, E>;

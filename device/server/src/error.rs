@@ -16,10 +16,7 @@ pub enum ServeError {
     #[error(transparent)]
     Fabric(#[from] RefusedByFabric),
     #[error("{what}: {errno}")]
-    System {
-        what: &'static str,
-        errno: Errno,
-    },
+    System { what: &'static str, errno: Errno },
 }
 
 /// The failure of a system call, by the operation that failed.

@@ -43,16 +43,10 @@ pub struct Captured {
 pub enum ReadError {
     /// The file cannot be read.
     #[error("cannot read the capture {}: {why}", file.display())]
-    Io {
-        file: PathBuf,
-        why: String,
-    },
+    Io { file: PathBuf, why: String },
     /// It is no capture of a fabric.
     #[error("{} is no capture of a Telegraphos fabric: {why}; expected a pcapng file written by telegraphos-fabric --capture", file.display())]
-    Foreign {
-        file: PathBuf,
-        why: String,
-    },
+    Foreign { file: PathBuf, why: String },
     /// It ends in the middle of a block.
     #[error("the capture {} is cut off: it ends in the middle of the block at byte {offset}, after {records} whole records", file.display())]
     Cut {

@@ -33,25 +33,15 @@ pub enum Record {
         block: u32,
     },
     /// [`Event::TrunkOpened`].
-    TrunkOpened {
-        port: PortId,
-        room: u32,
-        trunk: TrunkId,
-    },
+    TrunkOpened { port: PortId, room: u32, trunk: TrunkId },
     /// [`Event::Tick`], its time.
     Tick(u64),
     /// [`Event::PortRoom`].
-    Room {
-        port: PortId,
-        room: u32,
-    },
+    Room { port: PortId, room: u32 },
     /// [`Event::PortClosed`].
     Closed(PortId),
     /// [`Event::Malformed`] and the bytes, as far as they were at hand.
-    Malformed {
-        port: PortId,
-        bytes: Vec<u8>,
-    },
+    Malformed { port: PortId, bytes: Vec<u8> },
     /// The switch ends a connection.
     Close(PortId),
     /// A `Diagnostic` of the switch, as Rust's `Debug` writes it.

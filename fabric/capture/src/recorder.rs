@@ -48,10 +48,7 @@ pub enum CaptureError {
     /// The file cannot be made.
     #[error("cannot create the capture {}: {source}; give --capture a file in a directory that exists and is writable{}",
         file.display(), if source.raw_os_error() == Some(6) { "; a named pipe must be opened by its reader first" } else { "" })]
-    Create {
-        file: PathBuf,
-        source: io::Error,
-    },
+    Create { file: PathBuf, source: io::Error },
     /// An option that cannot be for these switches, or their configuration cannot be written down.
     #[error("{0}")]
     Refused(String),

@@ -117,10 +117,7 @@ pub enum ReplayError {
     },
     /// A record is none.
     #[error("record {index} cannot be replayed: {why}")]
-    Record {
-        index: u64,
-        why: String,
-    },
+    Record { index: u64, why: String },
     /// It began amid traffic, and what a switch knew then is not in it.
     #[error(
         "this capture began while the fabric was running, and the state that switch {0} had then is not in it (a limit was reached, or an \
@@ -129,10 +126,7 @@ pub enum ReplayError {
     Late(SwitchId),
     /// The state in it is impossible, or not for this version.
     #[error("the state of switch {switch} in the capture: {why}")]
-    State {
-        switch: SwitchId,
-        why: String,
-    },
+    State { switch: SwitchId, why: String },
     /// The configuration in it is impossible, or not for this version.
     #[error("the configuration in the capture: {0}")]
     Config(String),

@@ -100,9 +100,7 @@ pub enum ConfigError {
     Window(LayoutError),
     /// A class has no credits.
     #[error("credits of class {class} are 0: expected at least 1, or nothing of it could be sent")]
-    Credits {
-        class: u8,
-    },
+    Credits { class: u8 },
     /// The topology has another number of nodes.
     #[error("number of nodes is {nodes}, but the topology has {topology}: expected the same")]
     TopologyNodes {

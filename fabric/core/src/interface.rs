@@ -135,10 +135,7 @@ pub enum Violation {
     },
     /// A reset to an incarnation that is not above the last, or too far above it.
     #[error("was reset to incarnation {announced:#x}: expected more than the last, {last:#x}")]
-    Incarnation {
-        announced: u64,
-        last: u64,
-    },
+    Incarnation { announced: u64, last: u64 },
     /// A multicast about a page without a group.
     #[error("sent a multicast about page {page} and had named no group for it")]
     NoGroup {

@@ -16,16 +16,10 @@ const BACKLOG: i32 = 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     #[error("another process is listening at {}: stop it, or choose another {option}", path.display())]
-    Live {
-        path: PathBuf,
-        option: &'static str,
-    },
+    Live { path: PathBuf, option: &'static str },
     /// Something else is in the way.
     #[error("{} exists and is not a socket: remove it, or choose another {option}", path.display())]
-    NotASocket {
-        path: PathBuf,
-        option: &'static str,
-    },
+    NotASocket { path: PathBuf, option: &'static str },
     /// The directory is missing or not to be written.
     #[error(
         "cannot listen at {}: its directory {} {why}, or choose another {option}",
@@ -40,11 +34,7 @@ pub enum ListenError {
         option: &'static str,
     },
     #[error("cannot listen at {}: {errno}; choose another {option}{}", path.display(), hint(*errno))]
-    Io {
-        path: PathBuf,
-        option: &'static str,
-        errno: Errno,
-    },
+    Io { path: PathBuf, option: &'static str, errno: Errno },
 }
 
 fn hint(errno: Errno) -> &'static str {

@@ -41,27 +41,17 @@ pub enum CheckError {
     Cycle(Vec<Channel>),
     /// A route does not arrive.
     #[error("the route {} does not lead to {destination}: expected one that does", .route.join(" -> "))]
-    Lost {
-        route: Vec<String>,
-        destination: String,
-    },
+    Lost { route: Vec<String>, destination: String },
     /// A way back uses other trunks.
     #[error(
         "the way there is {}, the way back is {}: expected the same trunks",
         .there.join(" -> "),
         .back.join(" -> ")
     )]
-    Asymmetric {
-        there: Vec<String>,
-        back: Vec<String>,
-    },
+    Asymmetric { there: Vec<String>, back: Vec<String> },
     /// A step uses a layer that does not exist.
     #[error("the route {} uses layer {layer}: expected layers below {layers}", .route.join(" -> "))]
-    Layer {
-        route: Vec<String>,
-        layer: u8,
-        layers: u8,
-    },
+    Layer { route: Vec<String>, layer: u8, layers: u8 },
 }
 
 /// A cycle of channels by their names, with its layer, or with that of each channel where they differ.

@@ -12,10 +12,7 @@ use telegraphos_daemon_core::protocol::Malformed;
 pub enum Error {
     /// There is no daemon.
     #[error("no daemon at {}: {source}; is tgd running on this node?", path.display())]
-    NotRunning {
-        path: PathBuf,
-        source: io::Error,
-    },
+    NotRunning { path: PathBuf, source: io::Error },
     /// It has refused, with an errno.
     #[error(transparent)]
     Refused(#[from] Refusal),

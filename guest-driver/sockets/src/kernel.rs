@@ -9,9 +9,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Errno(
-    pub c_int,
-);
+pub struct Errno(pub c_int);
 
 /// What a system call returns.
 pub type Outcome = Result<usize, Errno>;

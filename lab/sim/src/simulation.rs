@@ -41,17 +41,12 @@ pub enum SimulationError {
     Threads(#[source] io::Error),
     /// A node could not open everything it needs.
     #[error("node {node} could not be set up: not all of its imports are open. This is a bug")]
-    SetUp {
-        node: NodeId,
-    },
+    SetUp { node: NodeId },
     /// Operations neither end nor fail.
     #[error(
         "{operations} operations neither end nor fail, {after} of virtual time after the start. This is a bug, or a fault that no timeout covers"
     )]
-    Stuck {
-        operations: u64,
-        after: String,
-    },
+    Stuck { operations: u64, after: String },
 }
 
 /// Parts of a cluster that are switched on one after the other.

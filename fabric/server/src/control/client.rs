@@ -18,11 +18,7 @@ const MAX_ANSWER: u64 = 64 << 20;
 pub enum ClientError {
     /// No process listens there.
     #[error("cannot connect to the control socket {}: {source}{hint}", path.display())]
-    Connect {
-        path: PathBuf,
-        source: io::Error,
-        hint: &'static str,
-    },
+    Connect { path: PathBuf, source: io::Error, hint: &'static str },
     /// The connection ended, or the answer did not come in time.
     #[error("the fabric did not answer: {0}")]
     Io(#[from] io::Error),

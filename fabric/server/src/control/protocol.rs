@@ -44,9 +44,7 @@ pub enum Request {
         faults: FaultSpec,
     },
     /// Ends the faults of links or trunks.
-    ClearFaults {
-        on: Target,
-    },
+    ClearFaults { on: Target },
     /// Takes links or trunks down, or lets them up.
     Link {
         on: Target,
@@ -67,13 +65,9 @@ pub enum Request {
         bytes_per_second: Option<u64>,
     },
     /// Cuts a node off and keeps it out, as if it had crashed.
-    Crash {
-        node: NodeId,
-    },
+    Crash { node: NodeId },
     /// Lets a crashed node in again.
-    Restore {
-        node: NodeId,
-    },
+    Restore { node: NodeId },
     /// Begins to write packets to a file; ends an earlier capture.
     CaptureStart {
         /// A new file, as the fabric process sees it.

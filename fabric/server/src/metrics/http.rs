@@ -10,7 +10,9 @@ const MAX_HEADERS: usize = 64;
 pub(crate) enum Parsed {
     Incomplete,
     /// The metrics; only their head if `head`.
-    Metrics { head: bool },
+    Metrics {
+        head: bool,
+    },
     /// Something else: the status with which to refuse it.
     Refused(u16),
 }

@@ -128,10 +128,7 @@ pub enum FabricError {
     Listen(#[from] ListenError),
     /// A trunk cannot be listened for, or its address cannot be.
     #[error("trunk {name}: {why}")]
-    Trunk {
-        name: String,
-        why: String,
-    },
+    Trunk { name: String, why: String },
     /// Faults of what is not there.
     #[error("--fault: {0}")]
     Fault(#[from] UnknownLink),
@@ -143,10 +140,7 @@ pub enum FabricError {
         process.as_ref().map_or("--process is missing".to_owned(), |process| format!("--process is {process}")),
         known.join(", ")
     )]
-    Process {
-        process: Option<String>,
-        known: Vec<String>,
-    },
+    Process { process: Option<String>, known: Vec<String> },
     /// The system refuses something the fabric cannot do without.
     #[error("cannot {what}: {errno}")]
     System {

@@ -134,10 +134,7 @@ impl fmt::Display for Party {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Say to all nodes at once that this one is alive.
-    Beat {
-        incarnation: Incarnation,
-        load: u32,
-    },
+    Beat { incarnation: Incarnation, load: u32 },
     /// Send a letter to the daemon of another node.
     Send {
         node: u16,
@@ -175,15 +172,9 @@ pub enum Action {
         answer: Answer,
     },
     /// A node is alive from now on; to be reported.
-    Joined {
-        node: u16,
-        incarnation: Incarnation,
-    },
+    Joined { node: u16, incarnation: Incarnation },
     /// That incarnation of a node is dead; to be reported.
-    Lost {
-        node: u16,
-        incarnation: Incarnation,
-    },
+    Lost { node: u16, incarnation: Incarnation },
     /// A party has used up what it may have of something, and was refused more; for the log.
     Refused {
         party: Party,
@@ -194,7 +185,5 @@ pub enum Action {
         times: u64,
     },
     /// This node was declared dead by mistake, and continues as another incarnation; to be reported.
-    Renewed {
-        incarnation: Incarnation,
-    },
+    Renewed { incarnation: Incarnation },
 }

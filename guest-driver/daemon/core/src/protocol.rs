@@ -142,13 +142,9 @@ pub enum Letter {
         exit: Exit,
     },
     /// A client of the sender's is gone: its tasks are to end, and its registrations are forgotten.
-    ClientGone {
-        client: u64,
-    },
+    ClientGone { client: u64 },
     /// List the tasks.
-    Tasks {
-        ticket: u64,
-    },
+    Tasks { ticket: u64 },
     /// The list, as much of it as fits.
     TaskList {
         /// That of the request.

@@ -99,10 +99,7 @@ pub enum Action {
     },
     /// A receive has ended. After [`Failure::Gone`] the other's board may still store to its place, if it had a
     /// request to do so: the place is to be withdrawn before the buffer is used.
-    Received {
-        receive: ReceiveId,
-        outcome: Result<Received, Failure>,
-    },
+    Received { receive: ReceiveId, outcome: Result<Received, Failure> },
     /// A send has ended: without a failure, the receiving thread has the message (s2's end-to-end significance). After
     /// [`Action::Store`] the bytes are in the receive's buffer, and [`Packet::Stored`] is on its way: if the connection
     /// ends before it has arrived, the receive ends with [`Failure::Gone`] regardless.

@@ -62,9 +62,7 @@ pub enum Word {
     /// It has ended, or is not there.
     Close(Why),
     /// A gateway could not pass something on.
-    Broken {
-        to: Process,
-    },
+    Broken { to: Process },
 }
 
 /// What engines say to each other, and the bytes of messages.
@@ -81,10 +79,7 @@ pub enum Body {
         length: u32,
     },
     /// The answer. `None` if there is no such request.
-    Bytes {
-        number: u64,
-        bytes: Option<Vec<u8>>,
-    },
+    Bytes { number: u64, bytes: Option<Vec<u8>> },
     /// Nothing else has been said since the last tick.
     Alive,
 }

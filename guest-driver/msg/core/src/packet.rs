@@ -79,19 +79,11 @@ pub enum Packet {
         length: u64,
     },
     /// They are there, or could not be stored. The slot is the sender's again.
-    Stored {
-        slot: u16,
-        whole: bool,
-    },
+    Stored { slot: u16, whole: bool },
     /// The sender withdraws the request in a slot, unless it is matched already.
-    Withdraw {
-        slot: u16,
-    },
+    Withdraw { slot: u16 },
     /// The message in a slot of the sender's has ended.
-    Done {
-        slot: u16,
-        answer: Answer,
-    },
+    Done { slot: u16, answer: Answer },
 }
 
 /// What another process has said against the rules. It is treated as gone.
@@ -120,8 +112,5 @@ pub enum Violation {
     },
     /// A fragment that does not follow the one before.
     #[error("fragment {fragment}: expected {expected} of the message before, or 0 of another")]
-    Fragment {
-        fragment: u16,
-        expected: u16,
-    },
+    Fragment { fragment: u16, expected: u16 },
 }

@@ -56,9 +56,7 @@ pub struct News {
 pub enum Wrong {
     /// A path that is none.
     #[error("a path of {hops} processes: expected 1 to {MOST_HOPS}")]
-    Length {
-        hops: usize,
-    },
+    Length { hops: usize },
     #[error("a path that does not begin at {0}, who tells of it")]
     Beginning(Process),
     #[error("a path that is at {0} twice, or leads back to there")]

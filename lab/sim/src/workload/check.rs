@@ -13,11 +13,7 @@ pub enum WorkloadError {
     Syntax(String),
     /// A value is out of its range, or does not fit the others.
     #[error("{key} is {value}: expected {expected}")]
-    Value {
-        key: String,
-        value: String,
-        expected: String,
-    },
+    Value { key: String, value: String, expected: String },
 }
 
 fn wrong(key: &str, value: impl ToString, expected: impl Into<String>) -> WorkloadError {
