@@ -15,7 +15,6 @@ use std::process::Command;
 pub struct Directory {
     /// Its name between QEMU and the guest.
     pub tag: String,
-    /// The directory here.
     pub host: PathBuf,
     /// Guests cannot change it.
     pub read_only: bool,
@@ -23,12 +22,10 @@ pub struct Directory {
     pub constant: bool,
 }
 
-/// What carries directories.
 #[derive(Clone, Debug)]
 pub(crate) enum Transport {
     /// A process for each directory and guest.
     Virtiofs(Program),
-    /// QEMU itself.
     Plan9,
 }
 
@@ -70,7 +67,6 @@ impl Directory {
         Some(if several { owners::among(&command) } else { command })
     }
 
-    /// QEMU's options.
     pub(crate) fn qemu_args(&self, transport: &Transport, socket: &Path) -> Vec<OsString> {
         let tag = &self.tag;
         let escaped = |path: &Path| path.display().to_string().replace(',', ",,");

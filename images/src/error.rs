@@ -11,14 +11,12 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A file operation failed.
     #[error("{what} {}: {source}", path.display())]
     Io {
         /// What was tried, as a verb ("cannot write").
         what: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// The system's answer.
         source: std::io::Error,
     },
     /// A program of the host could not be started.
@@ -26,9 +24,7 @@ pub enum Error {
     Spawn {
         /// Name of the program.
         program: String,
-        /// The system's answer.
         source: std::io::Error,
-        /// What to do.
         remedy: String,
     },
     /// The host's apt configuration has no source this crate could derive Debian's suites from.
@@ -36,12 +32,7 @@ pub enum Error {
         "no source of Debian's main archive in the host's apt configuration (looked in {looked}): {why}; add one, for \
          example through the file /etc/apt/sources.list.d/debian.sources, and try again"
     )]
-    NoDebianSource {
-        /// Where was looked.
-        looked: String,
-        /// What was found instead.
-        why: String,
-    },
+    NoDebianSource { looked: String, why: String },
     /// Something that the user named cannot be used.
     #[error("{0}")]
     Usage(String),

@@ -20,7 +20,6 @@ use std::process::Command;
 /// What a guest is made from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BootOptions {
-    /// The kernel.
     pub kernel: KernelChoice,
     /// Where an own kernel's modules are, if not in its tree.
     pub modules: Option<PathBuf>,
@@ -38,10 +37,8 @@ impl From<KernelSeries> for BootOptions {
     }
 }
 
-/// A bootable guest.
 #[derive(Clone, Debug)]
 pub struct Guest {
-    /// The uncompressed kernel.
     pub kernel: PathBuf,
     /// An initramfs that runs before the boot root.
     pub initrd: Option<PathBuf>,

@@ -38,8 +38,6 @@ pub(crate) enum Headers {
 /// Where a kernel's own modules are.
 #[derive(Clone, Debug)]
 pub(crate) enum Modules {
-    /// In Debian's package.
     Package,
-    /// These files.
     Files(Vec<PathBuf>),
 }

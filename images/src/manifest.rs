@@ -26,9 +26,7 @@ pub struct Manifest {
 /// One Debian package as it was fetched.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PackageRecord {
-    /// Package name.
     pub name: String,
-    /// Debian version.
     pub version: String,
     /// The release it was resolved in, such as `trixie-backports`.
     pub release: String,

@@ -41,7 +41,6 @@ pub struct Report {
 }
 
 impl Report {
-    /// Whether nothing was found.
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty()
     }
@@ -191,7 +190,6 @@ pub struct Mistake {
     pub file: &'static str,
     /// Text that occurs once in it.
     pub right: &'static str,
-    /// What stands there instead.
     pub wrong: &'static str,
 }
 

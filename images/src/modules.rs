@@ -120,7 +120,6 @@ fn name_of(path: &str) -> String {
 }
 
 impl<'a> Index<'a> {
-    /// Of depmod's files.
     fn of(dep: &'a str, softdep: &'a str, alias: &'a str) -> Index<'a> {
         let of_line = |line: &'a str| {
             let (path, needs) = line.split_once(':')?;

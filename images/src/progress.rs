@@ -13,7 +13,6 @@ pub enum Progress {
     Auto,
     /// Plain lines: at the begin and the end of a step, and its details every ten seconds.
     Plain,
-    /// Nothing.
     Silent,
 }
 

@@ -11,14 +11,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A QEMU version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
-    /// Major.
     pub major: u32,
-    /// Minor.
     pub minor: u32,
-    /// Micro.
     pub micro: u32,
 }
 
@@ -46,7 +42,6 @@ impl fmt::Display for Version {
 /// A QEMU with `vfio-user-pci`, ready to run.
 #[derive(Clone, Debug)]
 pub struct Qemu {
-    /// Its version.
     pub version: Version,
     /// What it is made of.
     pub manifest: Manifest,

@@ -19,11 +19,9 @@ pub enum RootChoice {
     Disk(PathBuf),
     /// A directory or a disk image, to be looked at when it is used.
     Path(PathBuf),
-    /// This machine's own root.
     Host,
     /// A root of Debian's packages, of the host's own release without a suite.
     Debian {
-        /// The suite.
         suite: Option<String>,
         /// Packages beside the essential ones.
         packages: Vec<String>,
@@ -124,9 +122,7 @@ impl RootChoice {
 /// A directory of the host inside the guests, as `--share HOSTDIR:GUESTDIR[:ro]` names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// The directory here.
     pub host: PathBuf,
-    /// Where guests have it.
     pub guest: String,
     /// Guests cannot change it.
     pub read_only: bool,

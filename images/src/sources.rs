@@ -141,7 +141,6 @@ pub struct Host {
 const STABLE: [&str; 2] = ["bookworm", "trixie"];
 
 impl Host {
-    /// This host.
     pub(crate) fn here() -> Result<Host> {
         Host::read(Path::new("/etc/os-release"), Path::new("/etc/apt"))
     }
@@ -186,7 +185,6 @@ impl Host {
         })
     }
 
-    /// The host's own release.
     pub fn release(&self) -> Release {
         let name = STABLE.iter().find(|s| **s == self.codename).copied().unwrap_or("testing");
         Release::named(name)
@@ -196,9 +194,7 @@ impl Host {
 /// An apt sources file in deb822 form, and the keyring it names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Derived {
-    /// The text.
     pub text: String,
-    /// The keyring, for messages.
     pub keyring: String,
 }
 

@@ -35,7 +35,6 @@ impl Store {
         Ok(Store { root, progress, cancel: Arc::default() })
     }
 
-    /// The cache directory.
     pub fn path(&self) -> &Path {
         &self.root
     }

@@ -22,7 +22,6 @@ const PLUGINS: &str = "usr/lib/x86_64-linux-gnu/plugins";
 /// A tshark with Lua, ready to run.
 #[derive(Clone, Debug)]
 pub struct Tshark {
-    /// Its version.
     pub version: Version,
     /// What it is made of.
     pub manifest: Manifest,

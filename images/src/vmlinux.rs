@@ -21,7 +21,6 @@ pub enum VmlinuxError {
         /// Length of the file.
         len: u64,
     },
-    /// An unsupported compression.
     #[error("its payload begins with {0:02x?}; expected gzip, LZ4, XZ or Zstandard")]
     UnknownCompression([u8; 4]),
     /// The payload does not unpack.

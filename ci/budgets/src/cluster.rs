@@ -63,7 +63,6 @@ fn padded(name: &str) -> [u8; 64] {
     out
 }
 
-/// What a driver remembers.
 #[derive(Clone, Copy, Default)]
 struct Driver {
     /// Number of its last command.

@@ -66,7 +66,6 @@ struct Measured {
 struct Table {
     /// The version of Rust that the budgets were measured with.
     compiler: String,
-    /// The budgets.
     instructions: Costs,
     /// Calls that allocate memory, exactly.
     allocations: Costs,

@@ -312,7 +312,6 @@ pub(crate) fn unit(file: &str) -> &str {
     file.rsplit_once('.').map_or(file, |(unit, _)| unit)
 }
 
-/// Which unit includes which.
 pub(crate) fn includes(sources: &[(String, String)]) -> BTreeMap<(&str, &str), String> {
     let by_name = |directory: &str, name: &str| {
         let beside = format!("{directory}{name}");

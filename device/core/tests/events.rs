@@ -66,7 +66,6 @@ enum Choice {
     Cause,
     /// The memory of the trust group changes.
     Change,
-    /// The board's oldest step.
     Step,
     /// A posted store of the driver arrives.
     Arrive,

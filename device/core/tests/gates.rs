@@ -20,7 +20,6 @@ const NUMBER: u32 = 7;
 /// Three boards with a range behind a gate at node 0.
 struct World {
     c: Cluster,
-    /// The range's generation.
     generation: u64,
 }
 

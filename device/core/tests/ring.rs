@@ -57,7 +57,6 @@ impl Node {
     }
 }
 
-/// The possible steps.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// The program of a node stores.

@@ -13,7 +13,6 @@ use telegraphos_host::{Host, HostError, MAX_BOARDS, Serving};
 use telegraphos_testkit::eventually;
 use telegraphos_wire::{Rights, Status};
 
-/// Exported memory.
 const MEMORY: u64 = RAM + 0x10_0000;
 
 fn socket(dir: &Path, node: u16) -> PathBuf {

@@ -27,7 +27,6 @@ thread_local! {
 /// Calls that allocate, of the boards' threads.
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-/// The system's allocator, counting.
 struct Counting;
 
 impl Counting {

@@ -46,7 +46,6 @@ impl Process {
         trunks.into_iter().find(|end| end.up && end.rtt_us.is_some())
     }
 
-    /// What a scraper finds.
     fn scraped(&self) -> Option<f64> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.metrics)).ok()?;
         stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").ok()?;

@@ -42,7 +42,6 @@ pub enum Report {
     Done,
     /// It executes a program, or was ended before it could report.
     Closed,
-    /// Its work has failed.
     Failed(io::Error),
 }
 

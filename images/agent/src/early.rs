@@ -21,7 +21,6 @@ const KIND: &CStr = c"ext4";
 /// How long the disk may take to appear.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Whether this is one.
 pub(crate) fn is_early() -> bool {
     Path::new(MODULES).is_dir()
 }

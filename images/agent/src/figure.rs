@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 pub struct Spread {
     /// Half of the values are below.
     pub median: f64,
-    /// A part is below.
     pub low: f64,
     /// As many are above.
     pub high: f64,
@@ -39,11 +38,9 @@ pub fn rounded(value: f64) -> f64 {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Chaos {
-    /// The node.
     pub node: u16,
     /// How stores reach the copies.
     pub mode: String,
-    /// How long it stored.
     pub seconds: f64,
     /// Stores of this node.
     pub stores: u64,
@@ -85,7 +82,6 @@ pub struct Received {
     pub overflows: u64,
     /// Consumers that took too long over an element.
     pub evictions: u64,
-    /// Consumers killed.
     pub kills: u64,
     /// Consumers stopped for a while.
     pub stops: u64,
@@ -108,40 +104,29 @@ pub enum Figure {
     Mark {
         /// Which; empty: all.
         op: String,
-        /// What.
         why: String,
     },
     /// `tg-notify`: one part of a notification.
     Notify {
-        /// How is notified.
         method: String,
-        /// By how many.
         senders: u32,
-        /// Which part.
         part: String,
         /// Nanoseconds, with quartiles.
         ns: Spread,
-        /// Values.
         samples: usize,
     },
     /// `tg-notify`: messages sent while the receiver polls.
     Rate {
-        /// How is notified.
         method: String,
-        /// By how many.
         senders: u32,
         /// Messages, with quartiles.
         per_second: Spread,
-        /// Values.
         rounds: usize,
     },
     /// `tg-notify`: what became of the messages sent while the receiver polls.
     Lost {
-        /// How is notified.
         method: String,
-        /// By how many.
         senders: u32,
-        /// Messages.
         sent: u64,
         /// Those of them that the receiver never saw.
         lost: u64,
@@ -163,9 +148,7 @@ pub enum Figure {
     Mixed {
         /// What the owner increments with.
         with: String,
-        /// The owner's increments.
         own: u64,
-        /// The other's.
         other: u64,
         /// The word in the end.
         found: u64,
@@ -174,39 +157,31 @@ pub enum Figure {
     },
     /// `tg-flood`: a stream of stores.
     Flood {
-        /// How many.
         stores: u64,
         /// Until the last was issued.
         seconds: f64,
-        /// Stores.
         per_second: f64,
         /// Stores that waited noticeably.
         stalls: u64,
         /// Milliseconds of the one that waited longest.
         longest_ms: f64,
-        /// For all of them.
         stalled_seconds: f64,
         /// Milliseconds of the quiet behind them.
         quiet_ms: f64,
     },
     /// `tg-watch`: the receiver of such a stream, all of which is there and in order.
     Watched {
-        /// How many.
         stores: u64,
-        /// Loads.
         looks: u64,
         /// Those that found a new store.
         changes: u64,
     },
     /// `tg-queue`: a sender.
     Sent {
-        /// Its number.
         sender: u32,
-        /// Elements.
         elements: u32,
         /// Until the last was issued.
         seconds: f64,
-        /// Elements.
         per_second: f64,
         /// Milliseconds of the one that waited longest.
         longest_ms: f64,
@@ -216,12 +191,7 @@ pub enum Figure {
     /// `tg-chaos`: a node.
     Chaos(Chaos),
     /// `tg-count`: which operation the plugin counts under which number.
-    Region {
-        /// The plugin's number.
-        id: u16,
-        /// The operation.
-        op: String,
-    },
+    Region { id: u16, op: String },
 }
 
 impl Figure {

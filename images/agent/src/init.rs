@@ -103,7 +103,6 @@ impl Words {
         words
     }
 
-    /// The host name.
     fn name(&self) -> String {
         let own =
             |node: &String| self.names.iter().find(|(of, _)| of.to_string() == *node).map(|(_, name)| name.clone());

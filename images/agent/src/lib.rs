@@ -66,7 +66,6 @@ pub enum ToGuest {
         id: u32,
         /// User to run as. Its supplementary groups are those of the guest's `/etc/group`.
         uid: u32,
-        /// Primary group.
         gid: u32,
         /// Program and arguments; the program is looked up in `PATH`.
         argv: Vec<String>,
@@ -77,43 +76,32 @@ pub enum ToGuest {
     },
     /// Bytes for its standard input.
     Stdin {
-        /// The command.
         id: u32,
         /// At most [`MAX_DATA`].
         bytes: Vec<u8>,
     },
     /// End of its standard input.
-    CloseStdin {
-        /// The command.
-        id: u32,
-    },
+    CloseStdin { id: u32 },
     /// A signal for its process group.
     Signal {
-        /// The command.
         id: u32,
         /// Linux signal number.
         signal: i32,
     },
     /// Requests a Pong.
-    Ping {
-        /// Comes back.
-        nonce: u64,
-    },
+    Ping { nonce: u64 },
 }
 
-/// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Exit {
     /// It returned this code.
     Code(i32),
-    /// This signal ended it.
     Signal(i32),
 }
 
 /// From the agent to the harness.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToHost {
-    /// The agent is ready.
     Hello {
         /// `uname -r`.
         release: String,
@@ -122,46 +110,28 @@ pub enum ToHost {
         /// A board's device node is there, with its owner.
         board: bool,
     },
-    /// The command runs.
     Started {
-        /// The command.
         id: u32,
         /// Its process id in the guest.
         pid: u32,
     },
-    /// From its standard output.
     Stdout {
-        /// The command.
         id: u32,
         /// At most [`MAX_DATA`].
         bytes: Vec<u8>,
     },
-    /// From its standard error.
     Stderr {
-        /// The command.
         id: u32,
         /// At most [`MAX_DATA`].
         bytes: Vec<u8>,
     },
     /// So many bytes of standard input have left the agent: written, or discarded because the command does not read.
-    StdinTaken {
-        /// The command.
-        id: u32,
-        /// How many.
-        bytes: u32,
-    },
+    StdinTaken { id: u32, bytes: u32 },
     /// The last message of a command.
-    Exited {
-        /// The command.
-        id: u32,
-        /// How it ended.
-        exit: Exit,
-    },
-    /// A request failed.
+    Exited { id: u32, exit: Exit },
     Error {
         /// The command it was about.
         id: u32,
-        /// Why.
         text: String,
     },
     /// Answer to Ping.
@@ -235,7 +205,6 @@ impl Decoder {
         self.skipped
     }
 
-    /// The next whole message.
     #[allow(clippy::should_implement_trait, reason = "not an iterator: more may come after nothing")]
     pub fn next<M: Message>(&mut self) -> Option<M> {
         loop {

@@ -38,7 +38,6 @@ const OUT_LIMIT: usize = 256 * 1024;
 struct Job {
     id: u32,
     child: Child,
-    /// Its program, for messages.
     name: String,
     /// It has not begun; then it is ended.
     begins: Option<Instant>,

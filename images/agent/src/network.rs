@@ -143,7 +143,6 @@ fn interface(name: &str) -> io::Result<u32> {
     number.trim().parse().map_err(io::Error::other)
 }
 
-/// The loopback device up.
 pub fn loopback_up() -> io::Result<()> {
     Routing::open()?.request(&link_up(1))
 }

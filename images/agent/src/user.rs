@@ -11,7 +11,6 @@ pub struct Account {
     pub name: String,
     /// Its home directory; `/` if it has none.
     pub home: String,
-    /// Its supplementary groups.
     pub groups: Vec<u32>,
 }
 

@@ -54,11 +54,9 @@ pub(crate) struct Node {
     /// Bytes of blocks that this node has copied, to or from its memory; what it lends is copied by another.
     pub(crate) moved: u64,
     next_token: u64,
-    /// The last command's number.
     pub(crate) seq: u32,
     /// Events that the driver has taken from the ring since its start.
     taken_events: u32,
-    /// Packets sent.
     pub(crate) sent: u64,
     /// A turn of its loop has begun, at the end of which it acknowledges something.
     in_turn: bool,
@@ -83,7 +81,6 @@ pub(crate) enum Changed {
 /// (src, dst, class).
 type Wire = (u16, u16, Class);
 
-/// The possible next events.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Choice {
     Perform(u16, StepId),
@@ -358,7 +355,6 @@ impl Cluster {
         self.event(id, event);
     }
 
-    /// The driver's probe.
     pub(crate) fn start(&mut self, id: u16) {
         self.event(id, Event::BusMaster(true));
         self.register(id, Register::AdminBase, ADMIN);
@@ -477,7 +473,6 @@ impl Cluster {
         self.finish(id, 0, 2, cookie).0
     }
 
-    /// A new cookie.
     pub(crate) fn cookie(&mut self) -> u64 {
         self.cookies += 1;
         self.cookies

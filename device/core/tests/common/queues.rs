@@ -8,7 +8,6 @@ use telegraphos_wire::admin::{self, Command};
 use telegraphos_wire::queue::{FIRST, HEAD_WORD, HeaderWord, Shape, TAIL_WORD};
 use telegraphos_wire::{Status, event};
 
-/// A queue's owner.
 pub(crate) struct Owner {
     pub(crate) id: u16,
     pub(crate) page: u32,

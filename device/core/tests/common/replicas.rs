@@ -149,7 +149,6 @@ pub(crate) fn copies_are_equal(c: &Cluster) -> Result<(), String> {
     Ok(())
 }
 
-/// A node leaves.
 pub(crate) fn go(c: &mut Cluster, net: Net, node: u16) {
     if net != Ideal {
         return c.disconnect(node);

@@ -39,7 +39,6 @@ pub(crate) struct Sent {
     pub(crate) tag: u32,
     pub(crate) length: u64,
     pub(crate) id: SendId,
-    /// Of a request.
     pub(crate) place: Option<Place>,
     /// A withdrawal has been tried.
     pub(crate) withdrawn: bool,

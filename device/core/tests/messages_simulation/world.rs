@@ -61,7 +61,6 @@ pub(crate) struct Link {
 pub(crate) struct Program {
     pub(crate) engine: Engine,
     pub(crate) queue: Owner,
-    /// By process.
     pub(crate) links: Vec<Link>,
     /// Chunks of its memory that are in use: of sends, and of receives.
     memory: [Vec<bool>; MEMORY_PAGES as usize],
@@ -106,7 +105,6 @@ pub(crate) fn node(who: usize) -> u16 {
     PROCESSES[who].node
 }
 
-/// Which process it is.
 pub(crate) fn which(process: Process) -> usize {
     PROCESSES.iter().position(|of| *of == process).unwrap()
 }
@@ -121,7 +119,6 @@ pub(crate) fn import(who: usize, of: usize, part: Part) -> u16 {
     (usize::from(context(who)) * PROCESSES.len() + of) as u16 * 3 + part as u16
 }
 
-/// Its window slot.
 fn slot(who: usize, of: usize, part: Part) -> u32 {
     u32::from(context(who)) * PAGES + u32::from(context(of)) * WINDOWS + part as u32
 }

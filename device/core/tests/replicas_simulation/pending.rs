@@ -3,7 +3,6 @@
 
 use super::record::Stored;
 
-/// A pending load.
 pub(crate) struct Load {
     pub(crate) mended: u32,
     pub(crate) token: u64,
@@ -28,7 +27,6 @@ pub(crate) struct Atomic {
     pub(crate) cookie: u64,
     pub(crate) place: usize,
     pub(crate) store: Stored,
-    /// Of a compare-and-swap.
     pub(crate) compare: Option<u64>,
 }
 

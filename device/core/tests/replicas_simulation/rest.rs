@@ -75,7 +75,6 @@ impl World {
         Ok(())
     }
 
-    /// Releases everything.
     pub(crate) fn take_down(&mut self) -> Result<(), String> {
         let places = 0..self.places.len();
         // First copies, so that the homes have none when they resign.

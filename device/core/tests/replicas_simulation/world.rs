@@ -57,7 +57,6 @@ pub(crate) enum Doing {
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) page: Option<usize>,
-    /// The previous one.
     pub(crate) last: Option<usize>,
     pub(crate) state: State,
     pub(crate) generation: u64,
@@ -127,7 +126,6 @@ pub(crate) type Tally = BTreeMap<&'static str, u64>;
 pub(crate) struct World {
     pub(crate) cluster: Cluster,
     pub(crate) pages: Vec<Page>,
-    /// By node and slot.
     pub(crate) places: Vec<Place>,
     /// By node: the pending operations of its program.
     pub(crate) programs: Vec<super::pending::Program>,

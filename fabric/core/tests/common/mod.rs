@@ -8,7 +8,6 @@ use telegraphos_wire::{Body, Class, NodeId, Packet, RemoteAddr, WindowLayout};
 
 pub(crate) const WINDOW: WindowLayout = WindowLayout { node_bits: 6, offset_bits: 26 };
 
-/// A check that failed.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) check: &'static str,

@@ -21,7 +21,6 @@ pub(crate) enum State {
     Answered(Status),
     /// Its sender was notified that the receiver is down.
     Down,
-    /// Its sender has ended.
     Over,
 }
 

@@ -30,7 +30,6 @@ fn leaf(name: &str) -> CertificateParams {
 }
 
 impl Cluster {
-    /// A new CA.
     pub(crate) fn new() -> Cluster {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();

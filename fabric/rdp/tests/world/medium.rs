@@ -27,7 +27,6 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    /// Any mix.
     pub(crate) fn random(rng: &mut Rng) -> Faults {
         let mut some = |chance: u64, most: u64| if rng.percent(chance) { rng.below(most) } else { 0 };
         Faults {

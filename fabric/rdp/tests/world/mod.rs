@@ -11,7 +11,6 @@ pub(crate) use medium::{Faults, Medium};
 use telegraphos_rdp_core::{Bug, Config, Connection, Datagram, End, Identity, Key, Kind, Listener, Sequence, State};
 use telegraphos_testkit::Rng;
 
-/// A check that failed.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) check: &'static str,
@@ -28,7 +27,6 @@ pub(crate) fn fail<T>(check: &'static str, detail: impl Into<String>) -> Result<
     Err(Failure { check, detail: detail.into() })
 }
 
-/// Where a datagram goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Client,
@@ -41,7 +39,6 @@ pub(crate) fn byte(id: u64, at: u64) -> u8 {
     (x >> 56) as u8
 }
 
-/// What a world does.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) config: Config,
@@ -141,7 +138,6 @@ pub(crate) struct Application {
     wrote: u64,
     read: u64,
     pub(crate) ended: bool,
-    /// The last state seen.
     over: Option<End>,
 }
 
@@ -289,7 +285,6 @@ impl World {
         self.server.connection(key).is_none_or(|c| matches!(c.state(), State::Ended(_)) && c.available() == 0)
     }
 
-    /// To the next event.
     pub(crate) fn step(&mut self) -> Result<(), Failure> {
         let restart = self.plan.restarts.get(self.restarts).map(|(at, _)| *at);
         let next = [self.medium.next(), self.client.deadline(), self.server.deadline(), restart, Some(self.look)];

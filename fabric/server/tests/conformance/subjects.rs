@@ -23,7 +23,6 @@ pub(crate) enum Subject {
     Quic(&'static str),
     /// The same with a deliberate bug.
     QuicWith(Bug),
-    /// Both ends at once.
     InProcess,
 }
 

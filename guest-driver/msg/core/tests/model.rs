@@ -9,23 +9,11 @@ use telegraphos_msg_core::{Bug, Config, Endpoint, Pattern, Way};
 /// What a process does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Do {
-    Send {
-        from: u32,
-        to: (usize, u32),
-        tag: u32,
-        length: usize,
-    },
-    Receive {
-        thread: u32,
-        pattern: Pattern,
-        capacity: usize,
-    },
-    /// Its last send.
+    Send { from: u32, to: (usize, u32), tag: u32, length: usize },
+    Receive { thread: u32, pattern: Pattern, capacity: usize },
     WithdrawSend,
-    /// Its last receive.
     WithdrawReceive,
     Close(u32),
-    /// It ends.
     Die,
 }
 

@@ -59,7 +59,6 @@ pub(crate) struct Flying {
 pub(crate) struct World {
     config: Config,
     pub(crate) engines: Vec<Engine>,
-    /// By sender and receiver.
     pub(crate) channels: BTreeMap<(usize, usize), VecDeque<Flying>>,
     /// Bytes of slots, by owner, writer and slot.
     slots: BTreeMap<(usize, usize, u16), Vec<u8>>,
@@ -80,7 +79,6 @@ pub(crate) struct World {
     pub(crate) counts: Counts,
 }
 
-/// What has happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Counts {
     pub(crate) fetches: u32,
@@ -265,7 +263,6 @@ impl World {
         self.moves.len()
     }
 
-    /// A transfer ends.
     pub(crate) fn finish(&mut self, at: usize, whole: bool) -> Result<(), String> {
         let (engine, transfer, mover) = self.moves.remove(at);
         let Mover { receive, send, length } = mover;
