@@ -30,12 +30,9 @@ pub struct Child {
     patience: Duration,
 }
 
-/// How a child ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// By itself.
     Code(i32),
-    /// By this signal.
     Signal(i32),
 }
 
@@ -127,7 +124,6 @@ impl Child {
         }
     }
 
-    /// Its process id.
     pub fn id(&self) -> u32 {
         self.process.id()
     }

@@ -47,8 +47,9 @@ impl From<lexopt::Error> for Failure {
 }
 
 /// Runs a program: its failure goes to stderr, `--help` to stdout.
-pub fn main(name: &str, usage: &str, program: impl FnOnce(Parser) -> Outcome<()>) -> ExitCode {
-    let (text, code) = match program(Parser::from_env()) {
+pub fn main(name: &str, usage: &str, program: impl FnOnce(Line) -> Outcome<()>) -> ExitCode {
+    let line = Line { parser: Parser::from_env(), words: Vec::new() };
+    let (text, code) = match program(line) {
         Ok(()) => return ExitCode::SUCCESS,
         Err(Failure::Help) => {
             print!("{usage}");
@@ -66,9 +67,10 @@ pub fn main(name: &str, usage: &str, program: impl FnOnce(Parser) -> Outcome<()>
 /// Command line of a program: positional arguments in order, options by name.
 pub struct Line {
     parser: Parser,
+    /// Arguments that are no options, of those before the option just seen.
+    pub words: Vec<String>,
 }
 
-/// One argument.
 pub enum Word {
     /// An option without its dashes.
     Option(String),
@@ -77,11 +79,6 @@ pub enum Word {
 }
 
 impl Line {
-    /// Of this parser.
-    pub fn new(parser: Parser) -> Line {
-        Line { parser }
-    }
-
     /// The next argument; `-h` and `--help` end the program.
     pub fn next_word(&mut self) -> Outcome<Option<Word>> {
         Ok(match self.parser.next()? {
@@ -91,6 +88,30 @@ impl Line {
             Some(Arg::Long(name)) => Some(Word::Option(name.to_owned())),
             Some(Arg::Value(value)) => Some(Word::Value(value)),
         })
+    }
+
+    pub fn next_option(&mut self) -> Outcome<Option<String>> {
+        while let Some(word) = self.next_word()? {
+            match word {
+                Word::Option(option) => return Ok(Some(option)),
+                Word::Value(value) => self.words.push(text(value)?),
+            }
+        }
+        Ok(None)
+    }
+
+    /// After the last option: the arguments that are none.
+    pub fn words(&self) -> Vec<&str> {
+        self.words.iter().map(String::as_str).collect()
+    }
+
+    /// The same where those of these names are needed, and no others.
+    pub fn only<const N: usize>(&self, names: [&str; N]) -> Outcome<[&str; N]> {
+        if let Some(word) = self.words.get(N) {
+            return Err(Failure::Usage(format!("{word:?} is not expected")));
+        }
+        let missing = |words: Vec<&str>| Failure::Usage(format!("{} is missing", names[words.len()]));
+        self.words().try_into().map_err(missing)
     }
 
     /// The value of the option just seen.
@@ -133,11 +154,6 @@ pub fn number<T: TryFrom<u64>>(what: &str, text: &str) -> Outcome<T> {
         let most = u64::MAX >> (64 - 8 * size_of::<T>().min(8));
         bad(what, text, &format!("a number up to {most}, as 4096, 0x1000 or 4K"))
     })
-}
-
-/// An argument that a program needs.
-pub fn needed<T>(what: &str, value: Option<T>) -> Outcome<T> {
-    value.ok_or_else(|| Failure::Usage(format!("{what} is missing")))
 }
 
 /// A positional argument as text.

@@ -38,7 +38,6 @@ impl Drop for Mapping {
 pub struct Arguments(Mapping);
 
 impl Arguments {
-    /// Of this import.
     pub fn of(node: &Node, remote: &Remote) -> Result<Arguments, String> {
         let offset = uapi::mmap_offset(uapi::MMAP_ARGUMENT, remote.handle());
         Mapping::new(node, offset, remote.size() as usize, ProtFlags::WRITE).map(Arguments)
@@ -61,11 +60,9 @@ impl Arguments {
 
 /// An open file's context, by its pages.
 pub struct Launcher {
-    /// The file.
     pub node: Node,
     /// Number of the context.
     pub context: u8,
-    /// Its key.
     pub key: u64,
     page: Mapping,
     status: Mapping,

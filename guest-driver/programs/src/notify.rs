@@ -89,7 +89,6 @@ impl Method {
         }
     }
 
-    /// By its name.
     pub fn named(name: &str) -> Option<Method> {
         Method::ALL.into_iter().find(|method| method.name() == name)
     }
@@ -184,9 +183,7 @@ pub trait Far {
 
 /// The imports of a sender.
 pub struct Imports {
-    /// The receiver's memory.
     pub data: Remote,
-    /// Its queue.
     pub queue: Option<RemoteQueue>,
 }
 
@@ -223,7 +220,6 @@ fn no_queue() -> Failure {
 
 /// One that notifies.
 pub struct Sender<F> {
-    /// The receiver's memory.
     pub far: F,
     index: usize,
     /// The head of the `add` queue, as last seen.
@@ -287,7 +283,6 @@ fn until(patience: Duration, mut ready: impl FnMut() -> Outcome<bool>) -> Outcom
 
 /// The consumer's side of a notification queue.
 pub trait Pop {
-    /// The oldest element.
     fn pop(&self) -> Outcome<Option<u64>>;
     /// The oldest elements: how many.
     fn batch(&self, into: &mut [u64]) -> Outcome<usize>;

@@ -21,7 +21,6 @@ fn refused(path: &Path, e: &dyn Display) -> Failure {
     Failure::Refused(format!("{}: {e}; only root may use a PCI device so", path.display()))
 }
 
-/// A device.
 #[derive(Clone, Debug)]
 pub struct Device(PathBuf);
 
@@ -117,7 +116,6 @@ impl Device {
     }
 }
 
-/// A mapped BAR.
 #[derive(Debug)]
 pub struct Bar {
     at: *mut u8,

@@ -24,9 +24,7 @@ pub enum Participants {
     With(NodeId),
 }
 
-/// All participants.
 pub struct Peers {
-    /// The board.
     pub node: Node,
     /// Ids of all participants, this node included, in order.
     pub all: Vec<NodeId>,
@@ -87,7 +85,6 @@ impl Peers {
         Ok(Peers { node: node.clone(), all, nodes, control, remotes, patience })
     }
 
-    /// This node's id.
     pub fn me(&self) -> NodeId {
         self.node.id()
     }

@@ -327,17 +327,14 @@ impl Forked {
         }
     }
 
-    /// SIGKILL.
     pub fn kill(&self) {
         self.signal(libc::SIGKILL);
     }
 
-    /// SIGSTOP.
     pub fn stop(&self) {
         self.signal(libc::SIGSTOP);
     }
 
-    /// SIGCONT.
     pub fn resume(&self) {
         self.signal(libc::SIGCONT);
     }

@@ -12,7 +12,6 @@ pub fn word(seed: u64, index: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// An unpredictable seed.
 pub fn seed() -> u64 {
     use std::hash::{BuildHasher, Hasher};
     // The standard library seeds its hash maps from the kernel's random numbers.

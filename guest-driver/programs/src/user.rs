@@ -7,7 +7,6 @@ use std::os::unix::fs::MetadataExt;
 /// The ordinary user of a guest.
 pub const ORDINARY: u32 = 1000;
 
-/// The effective user id.
 pub fn uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }

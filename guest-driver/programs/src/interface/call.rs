@@ -6,7 +6,6 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use telegraphos_wire::uapi::{self, Ioctl};
 
-/// The board.
 pub const BOARD: &str = "/dev/telegraphos0";
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
@@ -16,7 +15,6 @@ const LAST_ERRNO: i32 = 133;
 /// 0, or the errno of a call.
 pub type Answer = Result<(), i32>;
 
-/// The board, opened.
 pub fn open() -> Outcome<File> {
     let file = File::options().read(true).write(true).open(BOARD);
     file.map_err(|e| Failure::Refused(format!("{BOARD}: {e}; is a HIB attached and telegraphos.ko loaded?")))

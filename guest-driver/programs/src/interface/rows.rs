@@ -11,7 +11,6 @@ use telegraphos_wire::uapi::{self, Ioctl};
 
 /// An ioctl, and what is known of it.
 pub struct Row {
-    /// Its name in C.
     pub name: &'static str,
     /// The structure of a sensible call.
     make: fn(&World) -> Outcome<Vec<u8>>,
@@ -39,9 +38,7 @@ enum Undo {
 
 /// A file, and one object of each kind.
 pub struct World {
-    /// The file.
     pub file: File,
-    /// This node's id.
     pub node: u32,
     /// Name of the segment that is imported.
     exported: [u8; 64],
@@ -366,7 +363,6 @@ fn new_name() -> [u8; 64] {
 }
 
 impl World {
-    /// On the board.
     pub fn new() -> Outcome<World> {
         let file = call::open()?;
         let info = call::of("TG_IOCTL_INFO")?;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use telegraphos::{Node, NodeId, ReplicaMode, Replicated};
 use telegraphos_agent::{Figure, rounded};
-use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome};
 use telegraphos_guest_tests::peers::{Participants, Peers};
 use telegraphos_guest_tests::random;
 use telegraphos_guest_tests::replica::{self, History, PAGE};
@@ -45,8 +45,7 @@ struct Options {
     patience: Duration,
 }
 
-pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
-    let mut nodes = None;
+pub(crate) fn run(mut line: Line) -> Outcome<()> {
     let mut options = Options {
         nodes: 0,
         seconds: Duration::from_secs(10),
@@ -56,23 +55,19 @@ pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
         name: "chaos".into(),
         patience: Duration::from_secs(60),
     };
-    let mut line = Line::new(parser);
-    while let Some(word) = line.next_word()? {
-        match word {
-            Word::Option(option) => match option.as_str() {
-                "seconds" => options.seconds = line.seconds("--seconds")?,
-                "mode" => options.mode = replica::mode(&line.text()?).map_err(Failure::Usage)?,
-                "readers" => options.readers = line.number::<u8>("--readers")?.into(),
-                "words" => options.words = line.number("--words")?,
-                "name" => options.name = line.text()?,
-                "patience" => options.patience = line.seconds("--patience")?,
-                _ => return Err(cli::unknown(&option)),
-            },
-            Word::Value(value) if nodes.is_none() => nodes = Some(cli::number("NODES", &cli::text(value)?)?),
-            Word::Value(value) => return Err(Failure::Usage(format!("{value:?} is not expected"))),
+    while let Some(option) = line.next_option()? {
+        match option.as_str() {
+            "seconds" => options.seconds = line.seconds("--seconds")?,
+            "mode" => options.mode = replica::mode(&line.text()?).map_err(Failure::Usage)?,
+            "readers" => options.readers = line.number::<u8>("--readers")?.into(),
+            "words" => options.words = line.number("--words")?,
+            "name" => options.name = line.text()?,
+            "patience" => options.patience = line.seconds("--patience")?,
+            _ => return Err(cli::unknown(&option)),
         }
     }
-    options.nodes = cli::needed("NODES", nodes)?;
+    let [nodes] = line.only(["NODES"])?;
+    options.nodes = cli::number("NODES", nodes)?;
     if !(1..PAGE / 8).contains(&options.words) {
         return Err(Failure::Usage(format!("--words is {}: expected 1 to {}", options.words, PAGE / 8 - 1)));
     }

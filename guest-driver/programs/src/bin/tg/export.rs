@@ -3,7 +3,7 @@
 
 use std::io::BufRead;
 use telegraphos::Node;
-use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome};
 
 pub(crate) const USAGE: &str = "\
 tg-export: exports zeroed memory under a name
@@ -22,30 +22,24 @@ Exit codes: 0 done, 2 usage, 3 board or driver refused.
 Example: tg-export box 64K        (then, on another node: tg-store 0 box 8 42)
 ";
 
-pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
-    let (mut name, mut size, mut mode, mut group, mut hold) = (None, None, 0o606, None, false);
-    let mut line = Line::new(parser);
-    while let Some(word) = line.next_word()? {
-        match word {
-            Word::Option(option) => match option.as_str() {
-                "mode" => {
-                    let text = line.text()?;
-                    mode = u32::from_str_radix(&text, 8).map_err(|_| {
-                        Failure::Usage(format!("--mode is {text:?}: expected three octal digits, as 604"))
-                    })?;
-                }
-                "direct" => group = Some(line.text()?),
-                "hold" => hold = true,
-                _ => return Err(cli::unknown(&option)),
-            },
-            Word::Value(value) if name.is_none() => name = Some(cli::text(value)?),
-            Word::Value(value) if size.is_none() => size = Some(cli::number("SIZE", &cli::text(value)?)?),
-            Word::Value(value) => return Err(Failure::Usage(format!("{value:?} is not expected"))),
+pub(crate) fn run(mut line: Line) -> Outcome<()> {
+    let (mut mode, mut group, mut hold) = (0o606, None, false);
+    while let Some(option) = line.next_option()? {
+        match option.as_str() {
+            "mode" => {
+                let text = line.text()?;
+                mode = u32::from_str_radix(&text, 8)
+                    .map_err(|_| Failure::Usage(format!("--mode is {text:?}: expected three octal digits, as 604")))?;
+            }
+            "direct" => group = Some(line.text()?),
+            "hold" => hold = true,
+            _ => return Err(cli::unknown(&option)),
         }
     }
-    let (name, size) = (cli::needed("NAME", name)?, cli::needed("SIZE", size)?);
+    let [name, size] = line.only(["NAME", "SIZE"])?;
+    let size = cli::number("SIZE", size)?;
     let node = Node::open()?;
-    let mut export = node.export(&name, size).mode(mode);
+    let mut export = node.export(name, size).mode(mode);
     if let Some(group) = group {
         export = export.direct(&group);
     }

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 use telegraphos::Node;
 use telegraphos_agent::{Figure, rounded};
-use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome};
 use telegraphos_guest_tests::peers::import_patiently;
 use telegraphos_guest_tests::{flood, raw};
 
@@ -29,24 +29,20 @@ Example: tg-flood 1 stream --seconds 30        (on node 1: tg-watch stream --mon
 /// Stores between two looks at the clock.
 const BATCH: u64 = 64;
 
-pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
-    let mut words = Vec::new();
+pub(crate) fn run(mut line: Line) -> Outcome<()> {
     let (mut seconds, mut patience) = (Duration::from_secs(30), Duration::from_secs(60));
     let (mut count, mut stall) = (u64::MAX, 10);
-    let mut line = Line::new(parser);
-    while let Some(word) = line.next_word()? {
-        match word {
-            Word::Option(option) => match option.as_str() {
-                "seconds" => seconds = line.seconds("--seconds")?,
-                "count" => count = line.number("--count")?,
-                "stall" => stall = line.number("--stall")?,
-                "patience" => patience = line.seconds("--patience")?,
-                _ => return Err(cli::unknown(&option)),
-            },
-            Word::Value(value) => words.push(cli::text(value)?),
+    while let Some(option) = line.next_option()? {
+        match option.as_str() {
+            "seconds" => seconds = line.seconds("--seconds")?,
+            "count" => count = line.number("--count")?,
+            "stall" => stall = line.number("--stall")?,
+            "patience" => patience = line.seconds("--patience")?,
+            _ => return Err(cli::unknown(&option)),
         }
     }
-    let [id, name] = words.as_slice() else {
+    let words = line.words();
+    let [id, name] = words[..] else {
         return Err(Failure::Usage(format!("{} arguments: expected NODE NAME", words.len())));
     };
     let node = Node::open()?;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use telegraphos_daemon_core::protocol::{Answer, MAX_MESSAGE, Request, frame, unframe};
 use telegraphos_daemon_core::{Refusal, TaskId};
 use telegraphos_guest_tests::child;
-use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome};
 
 pub(crate) const USAGE: &str = "\
 tg-hostile-tgd: tries what a user can do to the daemon of its node, and says what came of it
@@ -32,22 +32,20 @@ const SOCKET: &str = "/run/telegraphos/tgd.sock";
 const CLIENTS: u32 = 4;
 const REQUESTS: u32 = 512;
 
-pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
-    let (mut words, mut user) = (Vec::new(), None);
-    let mut line = Line::new(parser);
-    while let Some(word) = line.next_word()? {
-        match word {
-            Word::Option(option) if option == "user" => user = Some(line.number::<u32>("--user")?),
-            Word::Option(option) => return Err(cli::unknown(&option)),
-            Word::Value(value) => words.push(cli::text(value)?),
+pub(crate) fn run(mut line: Line) -> Outcome<()> {
+    let mut user = None;
+    while let Some(option) = line.next_option()? {
+        match option.as_str() {
+            "user" => user = Some(line.number::<u32>("--user")?),
+            _ => return Err(cli::unknown(&option)),
         }
     }
+    let words = line.words();
     if let Some(uid) = user {
         // A process of that user from its first instruction.
         let error = child::again().args(&words).gid(uid).uid(uid).exec();
         return Err(failed(error));
     }
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
         ["places"] => places(),
         ["letters", node] => letters(cli::number("NODE", node)?),

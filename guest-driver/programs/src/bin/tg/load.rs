@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 use telegraphos::Node;
-use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome};
 
 pub(crate) const USAGE: &str = "\
 tg-load: loads one word from another node's segment, with one instruction, and prints it
@@ -19,18 +19,17 @@ Exit codes: 0 done, 2 usage, 3 board, driver or peer refused.
 Example: tg-load 1 box 0x10 --size 4
 ";
 
-pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
-    let (mut words, mut size, mut watch) = (Vec::new(), 8, false);
-    let mut line = Line::new(parser);
-    while let Some(word) = line.next_word()? {
-        match word {
-            Word::Option(option) if option == "size" => size = line.number("--size")?,
-            Word::Option(option) if option == "watch" => watch = true,
-            Word::Option(option) => return Err(cli::unknown(&option)),
-            Word::Value(value) => words.push(cli::text(value)?),
+pub(crate) fn run(mut line: Line) -> Outcome<()> {
+    let (mut size, mut watch) = (8, false);
+    while let Some(option) = line.next_option()? {
+        match option.as_str() {
+            "size" => size = line.number("--size")?,
+            "watch" => watch = true,
+            _ => return Err(cli::unknown(&option)),
         }
     }
-    let [id, name, offset] = words.as_slice() else {
+    let words = line.words();
+    let [id, name, offset] = words[..] else {
         return Err(Failure::Usage(format!("{} arguments: expected NODE NAME OFFSET", words.len())));
     };
     let offset = cli::number("OFFSET", offset)?;

@@ -56,11 +56,10 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::ExitCode;
 use telegraphos_guest_tests::child;
-use telegraphos_guest_tests::cli::{self, Outcome};
+use telegraphos_guest_tests::cli::{self, Line, Outcome};
 
-/// How a program starts.
 enum Start {
-    Own(fn(lexopt::Parser) -> Outcome<()>),
+    Own(fn(Line) -> Outcome<()>),
     /// An example of the library.
     Example(fn() -> ExitCode),
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use telegraphos::{FULL, Node};
 use telegraphos_agent::Figure;
-use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome};
 
 pub(crate) const USAGE: &str = "\
 tg-mixed: increments one word from its owner and from another node at the same time, and counts what is lost
@@ -30,20 +30,16 @@ const WORD: u64 = 0;
 const ADDED: u64 = 8;
 const DONE: u64 = 16;
 
-pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
-    let (mut words, mut with, mut seconds) = (Vec::new(), None, Duration::from_secs(3));
-    let mut line = Line::new(parser);
-    while let Some(word) = line.next_word()? {
-        match word {
-            Word::Option(option) => match option.as_str() {
-                "with" => with = Some(line.text()?),
-                "seconds" => seconds = line.seconds("--seconds")?,
-                _ => return Err(cli::unknown(&option)),
-            },
-            Word::Value(value) => words.push(cli::text(value)?),
+pub(crate) fn run(mut line: Line) -> Outcome<()> {
+    let (mut with, mut seconds) = (None, Duration::from_secs(3));
+    while let Some(option) = line.next_option()? {
+        match option.as_str() {
+            "with" => with = Some(line.text()?),
+            "seconds" => seconds = line.seconds("--seconds")?,
+            _ => return Err(cli::unknown(&option)),
         }
     }
-    match (words.iter().map(String::as_str).collect::<Vec<_>>().as_slice(), with.as_deref()) {
+    match (&line.words()[..], with.as_deref()) {
         (["own"], Some("lock")) => own(false),
         (["own"], Some("board")) => own(true),
         (["add", id], None) => add(cli::number("NODE", id)?, seconds),

@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 use telegraphos::{Node, Remote, ReplicaMode, Replicated, Rights, Segment};
-use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome};
 use telegraphos_guest_tests::lab;
 
 pub(crate) const USAGE: &str = "\
@@ -37,17 +37,15 @@ const BULK: u8 = b'b';
 const PIECES: u8 = b'p';
 const MIB: u64 = 1 << 20;
 
-pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
-    let (mut words, mut pause) = (Vec::new(), 0);
-    let mut line = Line::new(parser);
-    while let Some(word) = line.next_word()? {
-        match word {
-            Word::Option(option) if option == "pause" => pause = line.number("--pause")?,
-            Word::Option(option) => return Err(cli::unknown(&option)),
-            Word::Value(value) => words.push(cli::text(value)?),
+pub(crate) fn run(mut line: Line) -> Outcome<()> {
+    let mut pause = 0;
+    while let Some(option) = line.next_option()? {
+        match option.as_str() {
+            "pause" => pause = line.number("--pause")?,
+            _ => return Err(cli::unknown(&option)),
         }
     }
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let words = line.words();
     match words[..] {
         ["serve"] => serve(Duration::from_millis(pause)),
         ["bulk", to, mib] => {
@@ -284,7 +282,6 @@ impl Groups {
         Ok(Groups { socket, own, frames: 0 })
     }
 
-    /// How many by now.
     fn count(&mut self) -> Outcome<u64> {
         // The headers of Ethernet, of IPv4 without options, and of UDP up to the port.
         let mut header = [0; 14 + 20 + 4];
@@ -343,7 +340,6 @@ mod ethtool {
     /// More than any driver here has.
     pub(super) const MOST: usize = 256;
 
-    /// struct ifreq.
     #[repr(C)]
     pub(super) struct Request {
         pub(super) name: [u8; 16],
@@ -500,9 +496,7 @@ struct Friend {
     /// What it writes to. No frame there is read.
     sink: Segment,
     door: Door,
-    /// What is written to.
     ring: Remote,
-    /// Its cookie.
     echo: u64,
 }
 

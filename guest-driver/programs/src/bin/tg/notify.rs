@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use telegraphos::{FULL, Node, Queue, Status};
 use telegraphos_agent::Figure;
-use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome};
 use telegraphos_guest_tests::notify::{FLAGS, Imports, Layout, MESSAGE, Method, Receiver, SLOTS, Sender};
 use telegraphos_guest_tests::peers::{Participants, Peers, import_patiently};
 use telegraphos_guest_tests::{child, random};
@@ -87,7 +87,7 @@ const DONE: u64 = 3;
 const FAILED: u64 = 4;
 const QUIT: u64 = u64::MAX;
 
-pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
+pub(crate) fn run(mut line: Line) -> Outcome<()> {
     let mut options = Options {
         participants: Participants::Present,
         senders: vec![1, 2, 4, 8, 16],
@@ -100,31 +100,28 @@ pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
         patience: Duration::from_secs(180),
     };
     let mut child = None;
-    let mut line = Line::new(parser);
-    while let Some(word) = line.next_word()? {
-        match word {
-            Word::Option(option) => match option.as_str() {
-                "nodes" => options.participants = Participants::Count(line.number("--nodes")?),
-                "senders" => options.senders = list(&line.text()?, |word| cli::number("--senders", word))?,
-                "methods" => {
-                    options.methods = list(&line.text()?, |word| {
-                        let unknown = || Failure::Usage(format!("method {word:?} is unknown"));
-                        Method::named(word).ok_or_else(unknown)
-                    })?;
-                }
-                "rounds" => options.rounds = line.number("--rounds")?,
-                "burst" => options.burst = line.number("--burst")?,
-                "messages" => options.messages = line.number("--messages")?,
-                "limit" => options.limit = Duration::from_millis(line.number::<u32>("--limit")?.into()),
-                "must-lose" => options.must_lose = true,
-                "patience" => options.patience = line.seconds("--patience")?,
-                // How the program starts itself: RECEIVER:SENDER.
-                "child" => child = Some(line.text()?),
-                _ => return Err(cli::unknown(&option)),
-            },
-            Word::Value(value) => return Err(Failure::Usage(format!("{value:?} is not expected"))),
+    while let Some(option) = line.next_option()? {
+        match option.as_str() {
+            "nodes" => options.participants = Participants::Count(line.number("--nodes")?),
+            "senders" => options.senders = list(&line.text()?, |word| cli::number("--senders", word))?,
+            "methods" => {
+                options.methods = list(&line.text()?, |word| {
+                    let unknown = || Failure::Usage(format!("method {word:?} is unknown"));
+                    Method::named(word).ok_or_else(unknown)
+                })?;
+            }
+            "rounds" => options.rounds = line.number("--rounds")?,
+            "burst" => options.burst = line.number("--burst")?,
+            "messages" => options.messages = line.number("--messages")?,
+            "limit" => options.limit = Duration::from_millis(line.number::<u32>("--limit")?.into()),
+            "must-lose" => options.must_lose = true,
+            "patience" => options.patience = line.seconds("--patience")?,
+            // How the program starts itself: RECEIVER:SENDER.
+            "child" => child = Some(line.text()?),
+            _ => return Err(cli::unknown(&option)),
         }
     }
+    line.only([])?;
     let within = |what: &str, value: usize, least: usize, most: usize| {
         if (least..=most).contains(&value) {
             return Ok(());
@@ -624,7 +621,6 @@ impl Drop for Process {
     }
 }
 
-/// A node of senders.
 fn send(options: &Options, peers: &Peers) -> Outcome<()> {
     let receiver = peers.all[0];
     let result = orders(options, peers, receiver);

@@ -54,8 +54,7 @@ Examples:
   tg-queue hold sink --width 8 </dev/tty                                     (until ^D)
 ";
 
-pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
-    let mut line = Line::new(parser);
+pub(crate) fn run(mut line: Line) -> Outcome<()> {
     let role = match line.next_word()? {
         Some(Word::Value(role)) => cli::text(role)?,
         Some(Word::Option(name)) => return Err(cli::unknown(&name)),
@@ -86,22 +85,19 @@ fn width(line: &mut Line) -> Outcome<u32> {
 // ---- send ----
 
 fn send(mut line: Line) -> Outcome<()> {
-    let mut words = Vec::new();
     let (mut sender, mut each, mut expected) = (0, 1000, None);
     let mut patience = Duration::from_secs(120);
-    while let Some(word) = line.next_word()? {
-        match word {
-            Word::Option(option) => match option.as_str() {
-                "sender" => sender = within("--sender", line.number("--sender")?, 0, SENDERS - 1)?,
-                "each" => each = within("--each", line.number("--each")?, 1, NUMBERS)?,
-                "width" => expected = Some(width(&mut line)?),
-                "patience" => patience = line.seconds("--patience")?,
-                _ => return Err(cli::unknown(&option)),
-            },
-            Word::Value(value) => words.push(cli::text(value)?),
+    while let Some(option) = line.next_option()? {
+        match option.as_str() {
+            "sender" => sender = within("--sender", line.number("--sender")?, 0, SENDERS - 1)?,
+            "each" => each = within("--each", line.number("--each")?, 1, NUMBERS)?,
+            "width" => expected = Some(width(&mut line)?),
+            "patience" => patience = line.seconds("--patience")?,
+            _ => return Err(cli::unknown(&option)),
         }
     }
-    let [id, name] = words.as_slice() else {
+    let words = line.words();
+    let [id, name] = words[..] else {
         return Err(Failure::Usage(format!("{} arguments: expected NODE NAME", words.len())));
     };
     let node = Node::open()?;
@@ -154,7 +150,7 @@ struct Options {
 
 impl Options {
     fn read(mut line: Line) -> Outcome<Options> {
-        let (mut name, mut words, mut bytes) = (None, None, 4);
+        let (mut words, mut bytes) = (None, 4);
         let mut options = Options {
             name: String::new(),
             words: 0,
@@ -166,26 +162,23 @@ impl Options {
             siege: Siege { slow: false, preempted: false, killed: false },
             idle: Duration::from_secs(120),
         };
-        while let Some(word) = line.next_word()? {
-            match word {
-                Word::Option(option) => match option.as_str() {
-                    "words" => words = Some(line.number("--words")?),
-                    "width" => bytes = width(&mut line)?,
-                    "quota" => options.quota = line.number("--quota")?,
-                    "senders" => options.senders = within("--senders", line.number("--senders")?, 1, SENDERS)?,
-                    "each" => options.each = within("--each", line.number("--each")?, 1, NUMBERS)?,
-                    "consumers" => options.consumers = within("--consumers", line.number("--consumers")?, 1, 64)?,
-                    "slow" => options.siege.slow = true,
-                    "preempted" => options.siege.preempted = true,
-                    "killed" => options.siege.killed = true,
-                    "idle" => options.idle = line.seconds("--idle")?,
-                    _ => return Err(cli::unknown(&option)),
-                },
-                Word::Value(value) if name.is_none() => name = Some(cli::text(value)?),
-                Word::Value(value) => return Err(Failure::Usage(format!("{value:?} is not expected"))),
+        while let Some(option) = line.next_option()? {
+            match option.as_str() {
+                "words" => words = Some(line.number("--words")?),
+                "width" => bytes = width(&mut line)?,
+                "quota" => options.quota = line.number("--quota")?,
+                "senders" => options.senders = within("--senders", line.number("--senders")?, 1, SENDERS)?,
+                "each" => options.each = within("--each", line.number("--each")?, 1, NUMBERS)?,
+                "consumers" => options.consumers = within("--consumers", line.number("--consumers")?, 1, 64)?,
+                "slow" => options.siege.slow = true,
+                "preempted" => options.siege.preempted = true,
+                "killed" => options.siege.killed = true,
+                "idle" => options.idle = line.seconds("--idle")?,
+                _ => return Err(cli::unknown(&option)),
             }
         }
-        options.name = cli::needed("NAME", name)?;
+        let [name] = line.only(["NAME"])?;
+        options.name = name.into();
         options.width = bytes;
         options.words = words.unwrap_or(65536 / bytes);
         Ok(options)

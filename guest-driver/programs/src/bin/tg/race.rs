@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use telegraphos::Node;
 use telegraphos_guest_tests::child::{Child, End, Ids, say, wait_for_go};
-use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word, check};
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, check};
 use telegraphos_guest_tests::userfault::{Missing, PAGE};
 use telegraphos_guest_tests::{pins, random, user};
 
@@ -44,20 +44,19 @@ const WAITS: &str = "waits";
 const THREADS: usize = 3;
 const REGISTERED: &str = "registered";
 
-pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
-    let (mut storms, mut only, mut words, mut child) = (6, String::new(), Vec::new(), false);
-    let mut line = Line::new(parser);
-    while let Some(word) = line.next_word()? {
-        match word {
-            Word::Option(option) if option == "storms" => storms = line.number("--storms")?,
-            Word::Option(option) if option == "only" => only = line.text()?,
+pub(crate) fn run(mut line: Line) -> Outcome<()> {
+    let (mut storms, mut only, mut child) = (6, String::new(), false);
+    while let Some(option) = line.next_option()? {
+        match option.as_str() {
+            "storms" => storms = line.number("--storms")?,
+            "only" => only = line.text()?,
             // What this program starts itself.
-            Word::Option(option) if option == "child" => child = true,
-            Word::Option(option) => return Err(cli::unknown(&option)),
-            Word::Value(value) => words.push(cli::text(value)?),
+            "child" => child = true,
+            _ => return Err(cli::unknown(&option)),
         }
     }
-    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+    let words = line.words();
+    match words[..] {
         ["gone"] if child => gone_child(),
         ["held"] if child => held_child(),
         ["left"] if child => left_child(),
@@ -77,7 +76,6 @@ enum Way {
 
 const WAYS: [Way; 3] = [Way::Reset, Way::Unbind, Way::Unplug];
 
-/// The board's PCI device.
 struct Board {
     path: PathBuf,
     name: String,

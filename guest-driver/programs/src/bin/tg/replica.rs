@@ -4,7 +4,7 @@
 use std::io::BufRead;
 use std::time::{Duration, Instant};
 use telegraphos::{Error, Node, NodeId, ReplicaMode, Replicated};
-use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome};
 use telegraphos_guest_tests::replica;
 
 pub(crate) const USAGE: &str = "\
@@ -53,26 +53,23 @@ impl Setting {
     }
 }
 
-pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
-    let (mut words, mut size) = (Vec::new(), replica::PAGE);
+pub(crate) fn run(mut line: Line) -> Outcome<()> {
+    let mut size = replica::PAGE;
     let (mut mode, mut patience) = (ReplicaMode::Counters, Duration::from_secs(30));
-    let mut line = Line::new(parser);
-    while let Some(word) = line.next_word()? {
-        match word {
-            Word::Option(option) => match option.as_str() {
-                "size" => size = line.number("--size")?,
-                "mode" => mode = replica::mode(&line.text()?).map_err(Failure::Usage)?,
-                "patience" => patience = line.seconds("--patience")?,
-                _ => return Err(cli::unknown(&option)),
-            },
-            Word::Value(value) => words.push(cli::text(value)?),
+    while let Some(option) = line.next_option()? {
+        match option.as_str() {
+            "size" => size = line.number("--size")?,
+            "mode" => mode = replica::mode(&line.text()?).map_err(Failure::Usage)?,
+            "patience" => patience = line.seconds("--patience")?,
+            _ => return Err(cli::unknown(&option)),
         }
     }
-    let [home, name] = words.as_slice() else {
+    let words = line.words();
+    let [home, name] = words[..] else {
         return Err(Failure::Usage(format!("{} arguments: expected HOME NAME", words.len())));
     };
-    let setting = Setting { node: Node::open()?, name: name.clone(), mode, patience };
-    let mut segment = match home.as_str() {
+    let setting = Setting { node: Node::open()?, name: name.into(), mode, patience };
+    let mut segment = match home {
         "here" => Replicated::create(&setting.node, name, size).replica_mode(mode).mode(0o606).create()?,
         id => setting.join(cli::number("HOME", id)?)?,
     };

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 use telegraphos::{Node, PageCounter};
-use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome};
 
 pub(crate) const USAGE: &str = "\
 tg-replicate: copies the pages of a remote segment that this node reads often into a local segment
@@ -21,21 +21,18 @@ Exit codes: 0 done, 2 usage, 3 board, driver or peer refused.
 Example: tg-replicate 1 table table-copy --reads 500
 ";
 
-pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
-    let (mut words, mut reads, mut writes, mut seconds) = (Vec::new(), 1000u64, 16u64, None);
-    let mut line = Line::new(parser);
-    while let Some(word) = line.next_word()? {
-        match word {
-            Word::Option(option) => match option.as_str() {
-                "reads" => reads = line.number("--reads")?,
-                "writes" => writes = line.number("--writes")?,
-                "seconds" => seconds = Some(line.seconds("--seconds")?),
-                _ => return Err(cli::unknown(&option)),
-            },
-            Word::Value(value) => words.push(cli::text(value)?),
+pub(crate) fn run(mut line: Line) -> Outcome<()> {
+    let (mut reads, mut writes, mut seconds) = (1000u64, 16u64, None);
+    while let Some(option) = line.next_option()? {
+        match option.as_str() {
+            "reads" => reads = line.number("--reads")?,
+            "writes" => writes = line.number("--writes")?,
+            "seconds" => seconds = Some(line.seconds("--seconds")?),
+            _ => return Err(cli::unknown(&option)),
         }
     }
-    let [id, name, copy] = words.as_slice() else {
+    let words = line.words();
+    let [id, name, copy] = words[..] else {
         return Err(Failure::Usage(format!("{} arguments: expected NODE NAME COPY", words.len())));
     };
     let node = Node::open()?;

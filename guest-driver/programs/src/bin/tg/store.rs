@@ -2,7 +2,7 @@
 //! One remote store by hand.
 
 use telegraphos::{Node, Rights};
-use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome};
 
 pub(crate) const USAGE: &str = "\
 tg-store: stores one word into another node's segment, with one instruction
@@ -15,17 +15,16 @@ Exit codes: 0 done, 2 usage, 3 board, driver or peer refused.
 Example: tg-store 1 box 0x10 42 --size 4
 ";
 
-pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
-    let (mut words, mut size) = (Vec::new(), 8);
-    let mut line = Line::new(parser);
-    while let Some(word) = line.next_word()? {
-        match word {
-            Word::Option(option) if option == "size" => size = line.number("--size")?,
-            Word::Option(option) => return Err(cli::unknown(&option)),
-            Word::Value(value) => words.push(cli::text(value)?),
+pub(crate) fn run(mut line: Line) -> Outcome<()> {
+    let mut size = 8;
+    while let Some(option) = line.next_option()? {
+        match option.as_str() {
+            "size" => size = line.number("--size")?,
+            _ => return Err(cli::unknown(&option)),
         }
     }
-    let [node, name, offset, value] = words.as_slice() else {
+    let words = line.words();
+    let [node, name, offset, value] = words[..] else {
         return Err(Failure::Usage(format!("{} arguments: expected NODE NAME OFFSET VALUE", words.len())));
     };
     let offset = cli::number("OFFSET", offset)?;

@@ -5,7 +5,7 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 use telegraphos::{Node, PageCounter};
-use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome};
 
 pub(crate) const USAGE: &str = "\
 tg-top: shows which remote pages this node's processes use most, without touching those processes
@@ -34,20 +34,17 @@ struct Page {
     writes: u64,
 }
 
-pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
-    let (mut segments, mut interval, mut count, mut most) = (Vec::new(), Duration::from_secs(1), 0u64, 16usize);
-    let mut line = Line::new(parser);
-    while let Some(word) = line.next_word()? {
-        match word {
-            Word::Option(option) => match option.as_str() {
-                "interval" => interval = line.seconds("--interval")?,
-                "count" => count = line.number("--count")?,
-                "most" => most = line.number("--most")?,
-                _ => return Err(cli::unknown(&option)),
-            },
-            Word::Value(value) => segments.push(cli::text(value)?),
+pub(crate) fn run(mut line: Line) -> Outcome<()> {
+    let (mut interval, mut count, mut most) = (Duration::from_secs(1), 0u64, 16usize);
+    while let Some(option) = line.next_option()? {
+        match option.as_str() {
+            "interval" => interval = line.seconds("--interval")?,
+            "count" => count = line.number("--count")?,
+            "most" => most = line.number("--most")?,
+            _ => return Err(cli::unknown(&option)),
         }
     }
+    let segments = line.words();
     if segments.is_empty() {
         return Err(Failure::Usage("no segment: expected NODE:NAME".into()));
     }
@@ -61,7 +58,7 @@ pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
         let remote = node.import(cli::number("NODE", id)?, name).read_only().open()?;
         for number in 0..remote.size().div_ceil(node.info()?.unit) as u32 {
             let counter = remote.arm_counter(number, PLENTY, PLENTY)?;
-            pages.push(Page { name: segment.clone(), number, counter, reads: 0, writes: 0 });
+            pages.push(Page { name: (*segment).into(), number, counter, reads: 0, writes: 0 });
         }
         remotes.push(remote);
     }

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::Write;
 use std::time::{Duration, Instant};
 use telegraphos::{Error, Local, Node, NodeId, Queue, Remote, ReplicaMode, Replicated, Segment, copy};
-use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome};
 
 pub(crate) const USAGE: &str = "\
 tg-traffic: traffic of one layer with another node, again and again, whatever becomes of the boards
@@ -56,21 +56,20 @@ fn same(what: &str, found: u64, expected: u64) -> Round {
     }
 }
 
-pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
-    let (mut words, mut seconds) = (Vec::new(), Duration::from_secs(3600));
-    let mut line = Line::new(parser);
-    while let Some(word) = line.next_word()? {
-        match word {
-            Word::Option(option) if option == "seconds" => seconds = line.seconds("--seconds")?,
-            Word::Option(option) => return Err(cli::unknown(&option)),
-            Word::Value(value) => words.push(cli::text(value)?),
+pub(crate) fn run(mut line: Line) -> Outcome<()> {
+    let mut seconds = Duration::from_secs(3600);
+    while let Some(option) = line.next_option()? {
+        match option.as_str() {
+            "seconds" => seconds = line.seconds("--seconds")?,
+            _ => return Err(cli::unknown(&option)),
         }
     }
-    let [peer, layer, file] = &words[..] else {
+    let words = line.words();
+    let [peer, layer, file] = words[..] else {
         return Err(Failure::Usage(format!("arguments {words:?}: expected PEER LAYER FILE")));
     };
     let peer = cli::number("PEER", peer)?;
-    let layer = match layer.as_str() {
+    let layer = match layer {
         "windows" => windows,
         "copies" => copies,
         "registrations" => registrations,

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 use telegraphos::{Node, Segment};
 use telegraphos_agent::Figure;
-use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::cli::{self, Line, Outcome};
 use telegraphos_guest_tests::flood::{COUNT, Ring};
 
 pub(crate) const USAGE: &str = "\
@@ -24,26 +24,21 @@ Exit codes: 0 all right, 1 an order or a value was wrong, or the stores stopped,
 Example: tg-watch stream --monotonic        (on node 0: tg-flood 1 stream --seconds 30)
 ";
 
-pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
-    let (mut name, mut monotonic, mut size) = (None, false, 64 << 10);
+pub(crate) fn run(mut line: Line) -> Outcome<()> {
+    let (mut monotonic, mut size) = (false, 64 << 10);
     let (mut idle, mut hold) = (Duration::from_secs(120), Duration::from_secs(1));
-    let mut line = Line::new(parser);
-    while let Some(word) = line.next_word()? {
-        match word {
-            Word::Option(option) => match option.as_str() {
-                "monotonic" => monotonic = true,
-                "size" => size = line.number("--size")?,
-                "idle" => idle = line.seconds("--idle")?,
-                "hold" => hold = line.seconds("--hold")?,
-                _ => return Err(cli::unknown(&option)),
-            },
-            Word::Value(value) if name.is_none() => name = Some(cli::text(value)?),
-            Word::Value(value) => return Err(Failure::Usage(format!("{value:?} is not expected"))),
+    while let Some(option) = line.next_option()? {
+        match option.as_str() {
+            "monotonic" => monotonic = true,
+            "size" => size = line.number("--size")?,
+            "idle" => idle = line.seconds("--idle")?,
+            "hold" => hold = line.seconds("--hold")?,
+            _ => return Err(cli::unknown(&option)),
         }
     }
-    let name = cli::needed("NAME", name)?;
+    let [name] = line.only(["NAME"])?;
     let node = Node::open()?;
-    let segment = node.export(&name, size).mode(0o606).create()?;
+    let segment = node.export(name, size).mode(0o606).create()?;
     println!("exported {name:?}: {size} bytes of node {}", node.id());
     let result = watch(&segment, Ring::of(size)?, monotonic, idle);
     // The other side may still be waiting for its last quiet.

@@ -19,7 +19,6 @@ const LOADS: u64 = 4 << 10;
 /// measured, too; so are copies from registered memory there.
 type Size = (u64, &'static str, Option<[&'static str; 3]>);
 
-/// Where copies come from.
 pub(crate) struct Sources<'a> {
     /// The driver's memory, adjacent in pieces of 64 KiB at least.
     segment: &'a Segment,

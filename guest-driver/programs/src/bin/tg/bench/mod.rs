@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use telegraphos::{FULL, Node};
 use telegraphos_agent::{Figure, bench::slot, rounded};
-use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome};
 use telegraphos_guest_tests::peers::{Participants, Peers};
 
 pub(crate) const USAGE: &str = "\
@@ -57,7 +57,7 @@ struct Options {
     patience: Duration,
 }
 
-pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
+pub(crate) fn run(mut line: Line) -> Outcome<()> {
     let mut options = Options {
         participants: Participants::Present,
         rounds: 40,
@@ -68,23 +68,20 @@ pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
         baseline: true,
         patience: Duration::from_secs(180),
     };
-    let mut line = Line::new(parser);
-    while let Some(word) = line.next_word()? {
-        match word {
-            Word::Option(option) => match option.as_str() {
-                "nodes" => options.participants = Participants::Count(line.number("--nodes")?),
-                "rounds" => options.rounds = line.number("--rounds")?,
-                "stream" => options.stream = line.number("--stream")?,
-                "singles" => options.singles = line.number("--singles")?,
-                "pings" => options.pings = line.number("--pings")?,
-                "few-copies" => options.few_copies = true,
-                "no-baseline" => options.baseline = false,
-                "patience" => options.patience = line.seconds("--patience")?,
-                _ => return Err(cli::unknown(&option)),
-            },
-            Word::Value(value) => return Err(Failure::Usage(format!("{value:?} is not expected"))),
+    while let Some(option) = line.next_option()? {
+        match option.as_str() {
+            "nodes" => options.participants = Participants::Count(line.number("--nodes")?),
+            "rounds" => options.rounds = line.number("--rounds")?,
+            "stream" => options.stream = line.number("--stream")?,
+            "singles" => options.singles = line.number("--singles")?,
+            "pings" => options.pings = line.number("--pings")?,
+            "few-copies" => options.few_copies = true,
+            "no-baseline" => options.baseline = false,
+            "patience" => options.patience = line.seconds("--patience")?,
+            _ => return Err(cli::unknown(&option)),
         }
     }
+    line.only([])?;
     for (what, value) in [("stream", options.stream), ("singles", options.singles), ("pings", options.pings)] {
         if value == 0 {
             return Err(Failure::Usage(format!("--{what} is 0: expected 1 or more")));

@@ -89,11 +89,9 @@ impl Udp {
     }
 }
 
-/// A connection to be.
 pub(crate) enum Listening {
     /// The other node listens, there.
     Other(SocketAddr),
-    /// This one does.
     Here(TcpListener),
 }
 

@@ -20,7 +20,6 @@ const METHODS: [(&str, Method); 4] = [
     ("queue_lock", Method::Lock),
 ];
 
-/// What the receiver offers.
 pub(crate) struct Exports {
     data: Segment,
     queue: Queue,
@@ -62,7 +61,6 @@ impl Draining<'_> {
     }
 }
 
-/// The sender.
 pub(crate) struct Lead(Sender<Imports>);
 
 impl Lead {

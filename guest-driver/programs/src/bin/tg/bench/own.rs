@@ -16,7 +16,6 @@ const BATCH: u64 = 100;
 pub(crate) struct Own {
     node: Node,
     testdev: Option<Testdev>,
-    /// The partner's memory.
     pub(crate) remote: Remote,
     /// This node's memory, by way of the board.
     home: Remote,

@@ -36,7 +36,6 @@ impl Shared {
         Ok(Rc::new(Shared(device.map(2)?)))
     }
 
-    /// Where it is mapped.
     pub(crate) fn at(&self) -> *mut u8 {
         self.0.at()
     }

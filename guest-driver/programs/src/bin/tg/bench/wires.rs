@@ -221,7 +221,6 @@ impl Wires<'_> {
         self.shared.clone()
     }
 
-    /// Answers.
     pub(crate) fn echo(&mut self, index: u64, first: u64, count: u64) -> Outcome<()> {
         if let Some(which) = index.checked_sub(BULK) {
             let bulk = usize::try_from(which / 2).ok().and_then(|which| self.bulk.get(which));

@@ -6,7 +6,7 @@ mod layers;
 use layers::Layers;
 use telegraphos::{LaunchStyle, Node, Queue, Remote, RemoteQueue};
 use telegraphos_agent::Figure;
-use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome};
 use telegraphos_guest_tests::testdev::Testdev;
 use telegraphos_guest_tests::{mark, raw};
 
@@ -89,22 +89,18 @@ const UNQUEUED: usize = 14;
 /// Those that need no message.
 const UNSENT: usize = 23;
 
-pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
-    let (mut words, mut passages, mut testdev, mut queue, mut message) = (Vec::new(), 20u32, false, None, None);
-    let mut line = Line::new(parser);
-    while let Some(word) = line.next_word()? {
-        match word {
-            Word::Option(option) => match option.as_str() {
-                "passages" => passages = line.number("--passages")?,
-                "testdev" => testdev = true,
-                "queue" => queue = Some(line.text()?),
-                "message" => message = Some(line.text()?),
-                _ => return Err(cli::unknown(&option)),
-            },
-            Word::Value(value) => words.push(cli::text(value)?),
+pub(crate) fn run(mut line: Line) -> Outcome<()> {
+    let (mut passages, mut testdev, mut queue, mut message) = (20u32, false, None, None);
+    while let Some(option) = line.next_option()? {
+        match option.as_str() {
+            "passages" => passages = line.number("--passages")?,
+            "testdev" => testdev = true,
+            "queue" => queue = Some(line.text()?),
+            "message" => message = Some(line.text()?),
+            _ => return Err(cli::unknown(&option)),
         }
     }
-    match (testdev, words.as_slice()) {
+    match (testdev, &line.words()[..]) {
         (true, []) => {
             let device = Testdev::open()?;
             count(passages, &mut || {

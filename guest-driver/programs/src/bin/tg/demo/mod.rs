@@ -10,7 +10,7 @@ use std::io::BufRead;
 use std::time::Duration;
 use steps::Demo;
 use telegraphos::{Node, NodeId};
-use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome};
 use telegraphos_guest_tests::peers::import_patiently;
 use telegraphos_guest_tests::user;
 
@@ -49,16 +49,15 @@ Example: telegraphos demo
 /// How long to wait for what another node shares.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
+pub(crate) fn run(mut line: Line) -> Outcome<()> {
     let mut gone = None;
-    let mut line = Line::new(parser);
-    while let Some(word) = line.next_word()? {
-        match word {
-            Word::Option(name) if name == "until-gone" => gone = Some(line.number("--until-gone")?),
-            Word::Option(name) => return Err(cli::unknown(&name)),
-            Word::Value(value) => return Err(Failure::Usage(format!("{value:?} is not expected"))),
+    while let Some(name) = line.next_option()? {
+        match name.as_str() {
+            "until-gone" => gone = Some(line.number("--until-gone")?),
+            _ => return Err(cli::unknown(&name)),
         }
     }
+    line.only([])?;
     user::leave_root()?;
     let node = Node::open()?;
     match gone {

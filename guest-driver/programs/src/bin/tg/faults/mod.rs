@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::fs::{read_to_string, write};
 use std::ops::Range;
 use telegraphos::Node;
-use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome};
 use telegraphos_guest_tests::interface::{call, rows};
 use telegraphos_guest_tests::{child, pins};
 use uses::{ALL, LAST_TURN, NETWORK, USES, Use, refused, set_network};
@@ -52,20 +52,19 @@ const REFUSED: i32 = 3;
 /// Beginning of the names of uses that are one ioctl.
 const ONE: &str = "TG_IOCTL_";
 
-pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
-    let (mut only, mut most, mut places, mut words) = (String::new(), MOST, String::new(), Vec::new());
-    let mut line = Line::new(parser);
-    while let Some(word) = line.next_word()? {
-        match word {
-            Word::Option(option) if option == "only" => only = line.text()?,
-            Word::Option(option) if option == "places" => places = line.text()?,
-            Word::Option(option) if option == "most" => most = line.number("--most")?,
-            Word::Option(option) => return Err(cli::unknown(&option)),
-            Word::Value(value) => words.push(cli::text(value)?),
+pub(crate) fn run(mut line: Line) -> Outcome<()> {
+    let (mut only, mut most, mut places) = (String::new(), MOST, String::new());
+    while let Some(option) = line.next_option()? {
+        match option.as_str() {
+            "only" => only = line.text()?,
+            "places" => places = line.text()?,
+            "most" => most = line.number("--most")?,
+            _ => return Err(cli::unknown(&option)),
         }
     }
     // What this program starts itself: a use, and which of its allocations fails.
-    if let [name, nth] = &words[..] {
+    let words = line.words();
+    if let [name, nth] = words[..] {
         return Err(Failure::Code(once(name, cli::number("N", nth)?)?));
     }
     if !words.is_empty() {

@@ -11,7 +11,7 @@ mod threads;
 mod watch;
 
 use tables::Tables;
-use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome};
 use telegraphos_guest_tests::interface::call;
 use telegraphos_guest_tests::interface::rows::World;
 use telegraphos_guest_tests::pins;
@@ -56,20 +56,19 @@ const ATTACKS: &[Attack] = &[
     Attack { name: "closed-by-other-threads", run: threads::close },
 ];
 
-pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
-    let (mut only, mut rounds, mut words) = (String::new(), 10, Vec::new());
-    let mut line = Line::new(parser);
-    while let Some(word) = line.next_word()? {
-        match word {
-            Word::Option(option) if option == "only" => only = line.text()?,
-            Word::Option(option) if option == "rounds" => rounds = line.number("--rounds")?,
+pub(crate) fn run(mut line: Line) -> Outcome<()> {
+    let (mut only, mut rounds) = (String::new(), 10);
+    while let Some(option) = line.next_option()? {
+        match option.as_str() {
+            "only" => only = line.text()?,
+            "rounds" => rounds = line.number("--rounds")?,
             // What this program starts itself.
-            Word::Option(option) if option == "child" => words.push("child".into()),
-            Word::Option(option) => return Err(cli::unknown(&option)),
-            Word::Value(value) => words.push(cli::text(value)?),
+            "child" => line.words.push("child".into()),
+            _ => return Err(cli::unknown(&option)),
         }
     }
-    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+    let words = line.words();
+    match words[..] {
         [] => {}
         ["gone"] => return gone::run(),
         ["neighbours"] => return neighbours::run(rounds),

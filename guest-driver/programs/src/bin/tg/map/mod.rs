@@ -24,7 +24,7 @@ use plan::{Scale, Tile};
 use server::Faults;
 use std::time::{Duration, Instant};
 use telegraphos::Node;
-use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome};
 use telegraphos_msg::{Config, Error, Failure as Ended, Messages, Process};
 use viewer::View;
 
@@ -57,8 +57,7 @@ Exit codes: 0 done, 1 a picture differs, an image is broken or a server failed, 
 /// Threads that decode, at most: each has the pixels of a whole image, and answers under way.
 const MOST_THREADS: usize = 16;
 
-pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
-    let mut words = Vec::new();
+pub(crate) fn run(mut line: Line) -> Outcome<()> {
     let mut faults = Faults::default();
     let mut view = View {
         seed: 5,
@@ -68,15 +67,7 @@ pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
         patience: Duration::from_secs(120),
         png: None,
     };
-    let mut line = Line::new(parser);
-    while let Some(word) = line.next_word()? {
-        let option = match word {
-            Word::Option(option) => option,
-            Word::Value(value) => {
-                words.push(cli::text(value)?);
-                continue;
-            }
-        };
+    while let Some(option) = line.next_option()? {
         match option.as_str() {
             "scales" => view.scales = line.text()?.split(',').map(scale).collect::<Outcome<_>>()?,
             "rounds" => view.rounds = at_least_one("--rounds", line.number("--rounds")?)?,
@@ -92,7 +83,7 @@ pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
     if view.threads > MOST_THREADS {
         return Err(Failure::Usage(format!("--threads is {}: expected at most {MOST_THREADS}", view.threads)));
     }
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let words = line.words();
     match words[..] {
         ["serve", name] => server::serve(name, view.threads, faults),
         ["view", name, nodes] => viewer::view(&view, name, at_least_one("NODES", cli::number("NODES", nodes)?)?),

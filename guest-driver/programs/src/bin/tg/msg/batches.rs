@@ -12,7 +12,6 @@ const BATCH: usize = 8;
 const BEGIN: u32 = 100;
 const END: u32 = 101;
 
-/// What comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum First {
     Receives,

@@ -81,7 +81,6 @@ fn failed(error: impl std::fmt::Display) -> Failure {
 trait End {
     fn send(&mut self, size: usize) -> Outcome<()>;
     fn receive(&mut self, size: usize) -> Outcome<()>;
-    /// What is sent next.
     fn fill(&mut self, bytes: &[u8]) -> Outcome<()>;
     /// What has been received last.
     fn got(&mut self, size: usize) -> Outcome<Vec<u8>>;

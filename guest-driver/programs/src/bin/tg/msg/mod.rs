@@ -16,7 +16,7 @@ mod wrong;
 use deaths::State;
 use std::time::{Duration, Instant};
 use telegraphos::Node;
-use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome};
 use telegraphos_msg::{
     Config, Error, Failure as Ended, Handle, Memory, Messages, Options, Process, Progress, Routing, Way,
 };
@@ -96,20 +96,12 @@ Exit codes: 0 done, 1 something was lost or changed, or the other process has go
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
+pub(crate) fn run(mut line: Line) -> Outcome<()> {
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn")).init();
-    let (mut words, mut options, mut slots, mut processes) = (Vec::new(), Options::default(), None, 1);
+    let (mut options, mut slots, mut processes) = (Options::default(), None, 1);
     let mut routing = Routing::default();
     let (mut streams, mut sizes, mut eager) = (Vec::new(), layers::SIZES.to_vec(), None);
-    let mut line = Line::new(parser);
-    while let Some(word) = line.next_word()? {
-        let option = match word {
-            Word::Option(option) => option,
-            Word::Value(value) => {
-                words.push(cli::text(value)?);
-                continue;
-            }
-        };
+    while let Some(option) = line.next_option()? {
         match option.as_str() {
             "way" => {
                 options.config.way = match line.text()?.as_str() {
@@ -149,13 +141,13 @@ pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
             _ => return Err(cli::unknown(&option)),
         }
     }
-    routing.gateway = words.first().is_some_and(|word| word == "gateway");
+    let words = line.words();
+    routing.gateway = words.first().is_some_and(|word| *word == "gateway");
     options.routing = (routing != Routing::default()).then_some(routing);
     options.config.slots = slots.unwrap_or(options.config.slots);
     if let Some(eager) = eager {
         (options.config.eager, options.config.eager_floor) = (eager, eager);
     }
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
         ["all", nodes, threads, count] => {
             let (nodes, threads) = (routes::nodes(nodes)?, cli::number("THREADS", threads)?);

@@ -18,7 +18,6 @@ pub(crate) type Verdict<T = ()> = Result<T, Stop>;
 
 /// Why a test ends before its end.
 pub(crate) enum Stop {
-    /// It fails.
     Fail(String),
     /// It cannot be made here.
     Skip(String),
@@ -268,7 +267,6 @@ impl<'a> Context<'a> {
         Ok((self.seed, peer_seed))
     }
 
-    /// A child process.
     pub(crate) fn child(&self, args: &[&str]) -> Verdict<Child> {
         Ok(Child::start(args, None, self.patience)?)
     }

@@ -20,7 +20,6 @@ pub(crate) struct Memory {
 // SAFETY: it is a range of addresses, and its bytes are accessed by volatile accesses that no reference sees.
 unsafe impl Sync for Memory {}
 
-/// A file in memory.
 pub(crate) fn file(length: usize, flags: MemfdFlags) -> Verdict<OwnedFd> {
     let fd = memfd_create("registered", flags).map_err(std::io::Error::from)?;
     ftruncate(&fd, length as u64).map_err(std::io::Error::from)?;

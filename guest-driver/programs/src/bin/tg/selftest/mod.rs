@@ -40,7 +40,7 @@ mod trouble;
 use context::{Context, Stop, Verdict};
 use std::time::Duration;
 use telegraphos::Node;
-use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, Word};
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome};
 use telegraphos_guest_tests::peers::{Participants, Peers};
 
 pub(crate) const USAGE: &str = "\
@@ -64,7 +64,6 @@ Examples:
   telegraphos run --nodes 2 --user root -- tg-selftest --only protection/
 ";
 
-/// One statement.
 struct Test {
     name: &'static str,
     run: fn(&mut Context<'_>) -> Verdict,
@@ -294,7 +293,7 @@ struct Options {
     only: Option<String>,
 }
 
-pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
+pub(crate) fn run(mut line: Line) -> Outcome<()> {
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next().is_some_and(|first| first == "--child") {
         return actions::run(&arguments.filter_map(|a| a.into_string().ok()).collect::<Vec<_>>());
@@ -305,23 +304,20 @@ pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
         patience: Duration::from_secs(180),
         only: None,
     };
-    let mut line = Line::new(parser);
-    while let Some(word) = line.next_word()? {
-        match word {
-            Word::Option(name) => match name.as_str() {
-                "nodes" => options.participants = Participants::Count(line.number("--nodes")?),
-                "seconds" => options.seconds = line.seconds("--seconds")?,
-                "patience" => options.patience = line.seconds("--patience")?,
-                "only" => options.only = Some(line.text()?),
-                "list" => {
-                    PLAN.iter().for_each(|test| println!("{}", test.name));
-                    return Ok(());
-                }
-                _ => return Err(cli::unknown(&name)),
-            },
-            Word::Value(value) => return Err(Failure::Usage(format!("{value:?} is not expected"))),
+    while let Some(name) = line.next_option()? {
+        match name.as_str() {
+            "nodes" => options.participants = Participants::Count(line.number("--nodes")?),
+            "seconds" => options.seconds = line.seconds("--seconds")?,
+            "patience" => options.patience = line.seconds("--patience")?,
+            "only" => options.only = Some(line.text()?),
+            "list" => {
+                PLAN.iter().for_each(|test| println!("{}", test.name));
+                return Ok(());
+            }
+            _ => return Err(cli::unknown(&name)),
         }
     }
+    line.only([])?;
     let chosen = |test: &&Test| options.only.as_ref().is_none_or(|part| test.name.contains(part.as_str()));
     let plan: Vec<&Test> = PLAN.iter().filter(chosen).collect();
     if plan.is_empty() {
@@ -333,7 +329,6 @@ pub(crate) fn run(parser: lexopt::Parser) -> Outcome<()> {
     if passed { Ok(()) } else { Err(Failure::Code(1)) }
 }
 
-/// Whether all passed.
 fn run_plan(plan: &[&Test], options: &Options) -> Outcome<bool> {
     let node = Node::open()?;
     let peers = Peers::connect(&node, "selftest-control", options.participants, options.patience)?;
