@@ -16,7 +16,7 @@ mod plot;
 mod replicas;
 mod sim;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use telegraphos_cluster::cli::{Common, begin};
@@ -46,35 +46,7 @@ enum Command {
                             long.\n\nWith --replicas, 17 boards without machines and as many clients of this process; a minute or \
                             two. Fails if an update takes more packets on a link than it must.\n\nWith --latency, fabric processes and two nodes of \
                             this process, some seconds long.")]
-    Bench {
-        /// Measures notification queues instead, against flags and queues in software, with 1 to 16 senders
-        #[arg(long)]
-        notify: bool,
-        /// Measures replicated pages instead, with up to 16 copies, without virtual machines
-        #[arg(long, conflicts_with = "notify")]
-        replicas: bool,
-        /// Measures what the fabric and its trunks add to a request instead, against raw sockets, without virtual
-        /// machines
-        #[arg(long, conflicts_with_all = ["notify", "replicas", "plot"])]
-        latency: bool,
-        /// Some three minutes at most: fewer rounds, shorter streams, fewer copies
-        #[arg(long, conflicts_with_all = ["notify", "replicas", "latency"])]
-        quick: bool,
-        /// Writes all figures into this file: a list of {measure, unit, median, p10, p90, n, baseline, ratio, marks}
-        #[arg(long, value_name = "FILE", conflicts_with_all = ["notify", "replicas", "latency"])]
-        json: Option<PathBuf>,
-        /// Shows what has changed since an earlier file of --json
-        #[arg(long, value_name = "FILE", conflicts_with_all = ["notify", "replicas", "latency"])]
-        compare: Option<PathBuf>,
-        /// Rounds; in each, everything is measured in turn [default: 40; 8 with --notify or --quick]
-        #[arg(long, value_parser = clap::value_parser!(u32).range(2..=100_000))]
-        rounds: Option<u32>,
-        /// Draws the throughput of block copies, or what notifications or replicated pages cost, into this SVG file
-        #[arg(long, value_name = "FILE")]
-        plot: Option<PathBuf>,
-        #[command(flatten)]
-        settings: Settings,
-    },
+    Bench(Box<BenchArgs>),
     /// Simulates a cluster of up to 4096 nodes in virtual time: latencies, throughput, fairness
     #[command(
         after_help = "Examples:\n  telegraphos sim\n  telegraphos sim --nodes 1024 --topology torus:32x32 --workload \
@@ -84,6 +56,37 @@ enum Command {
                             docs/simulator.md has the workload file."
     )]
     Sim(sim::SimArgs),
+}
+
+#[derive(Debug, Args)]
+struct BenchArgs {
+    /// Measures notification queues instead, against flags and queues in software, with 1 to 16 senders
+    #[arg(long)]
+    notify: bool,
+    /// Measures replicated pages instead, with up to 16 copies, without virtual machines
+    #[arg(long, conflicts_with = "notify")]
+    replicas: bool,
+    /// Measures what the fabric and its trunks add to a request instead, against raw sockets, without virtual
+    /// machines
+    #[arg(long, conflicts_with_all = ["notify", "replicas", "plot"])]
+    latency: bool,
+    /// Some three minutes at most: fewer rounds, shorter streams, fewer copies
+    #[arg(long, conflicts_with_all = ["notify", "replicas", "latency"])]
+    quick: bool,
+    /// Writes all figures into this file: a list of {measure, unit, median, p10, p90, n, baseline, ratio, marks}
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["notify", "replicas", "latency"])]
+    json: Option<PathBuf>,
+    /// Shows what has changed since an earlier file of --json
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["notify", "replicas", "latency"])]
+    compare: Option<PathBuf>,
+    /// Rounds; in each, everything is measured in turn [default: 40; 8 with --notify or --quick]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(2..=100_000))]
+    rounds: Option<u32>,
+    /// Draws the throughput of block copies, or what notifications or replicated pages cost, into this SVG file
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    #[command(flatten)]
+    settings: Settings,
 }
 
 /// The program's `main`.
@@ -99,24 +102,22 @@ pub fn main() -> ExitCode {
 pub fn command_line() -> clap::Command {
     let own = Cli::command();
     own.get_subcommands().fold(telegraphos_cluster::cli::command_line(), |all, command| {
-        all.mut_subcommand(command.get_name().to_owned(), |_| command.clone())
+        all.mut_subcommand(command.get_name(), |_| command.clone())
     })
 }
 
 fn execute(cli: Cli) -> Result<u8> {
     let context = |settings: Settings| cli.common.context(settings);
     match cli.command {
-        Command::Bench { notify: true, rounds, plot, settings, .. } => {
-            notify::notify(context(settings)?, rounds.unwrap_or(8), plot)
-        }
-        Command::Bench { latency: true, rounds, settings, .. } => {
-            latency::latency(context(settings)?, rounds.unwrap_or(40))
-        }
-        Command::Bench { replicas: true, rounds, plot, settings, .. } => {
-            replicas::replicas(context(settings)?, rounds.unwrap_or(40), plot)
-        }
-        Command::Bench { rounds, quick, json, compare, plot: picture, settings, .. } => {
-            bench::bench(context(settings)?, &bench::Options { rounds, quick, json, compare, picture })
+        Command::Bench(args) => {
+            let BenchArgs { notify, replicas, latency, quick, json, compare, rounds, plot, settings } = *args;
+            let context = context(settings)?;
+            match (notify, latency, replicas) {
+                (true, ..) => notify::notify(context, rounds.unwrap_or(8), plot),
+                (_, true, _) => latency::latency(context, rounds.unwrap_or(40)),
+                (.., true) => replicas::replicas(context, rounds.unwrap_or(40), plot),
+                _ => bench::bench(context, &bench::Options { rounds, quick, json, compare, picture: plot }),
+            }
         }
         Command::Sim(args) => sim::sim(&args, cli.common.quiet),
     }
