@@ -78,7 +78,7 @@ pub(crate) fn cargo(target: &str) -> Result<Command> {
         "profile.release.lto=false",
         "--config",
         "profile.release.codegen-units=16",
-        // Colours of images and dates of log lines, which take a third of the build to optimise, and run seldom.
+        // Colours of images and dates of log lines, which take a sixth of the build to optimise, and run seldom.
         "--config",
         "profile.release.package.moxcms.opt-level=0",
         "--config",
