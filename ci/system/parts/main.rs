@@ -498,7 +498,8 @@ fn driver(suite: &mut Suite) {
         let store = Store::open(None, Progress::Plain)?;
         let style = store.check_style()?;
         anyhow::ensure!(style.is_clean(), "{style}");
-        // The oldest and the usual one; what is wrong with one of them alone, its compiler says where it is built for guests.
+        // The oldest and the usual one; what is wrong with one of them alone, its compiler says where it is built for
+        // guests.
         let series = [KernelSeries::V6_12, KernelSeries::V6_1];
         for series in &series[..Scale::from_env().pick(1, 2)] {
             let report = store.check_module(*series)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Commands of another program, `telegraphos-lab`, which is beside this one: what only measures and explains is not built for
-//! those who use clusters.
+//! Commands of another program, `telegraphos-lab`, which is beside this one: what only measures and explains is not
+//! built for those who use clusters.
 
 use super::Common;
 use crate::{Error, Result};

@@ -61,8 +61,8 @@ impl Test {
     }
 }
 
-/// The top-level tests of a program's KTAP; `None` if it printed none. A report that is cut short, or of other length than
-/// its plan, has a test `plan` that failed.
+/// The top-level tests of a program's KTAP; `None` if it printed none. A report that is cut short, or of other length
+/// than its plan, has a test `plan` that failed.
 pub fn tests(output: &str) -> Option<Vec<Test>> {
     let mut reader = ktap::Reader::default();
     output.lines().for_each(|line| reader.line(line, Duration::ZERO));
