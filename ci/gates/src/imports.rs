@@ -12,6 +12,7 @@ use petgraph::graphmap::DiGraphMap;
 use proc_macro2::{TokenStream, TokenTree};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use syn::visit::{self, Visit};
 
 /// The names on the way to a module or to an item.
@@ -289,15 +290,22 @@ pub(crate) fn circles<N: Copy + Ord + std::hash::Hash>(arrows: &BTreeMap<(N, N),
     told.collect()
 }
 
+/// Every crate of the workspace, as its root and what is below it have it.
+fn crates() -> &'static [Crate] {
+    static ALL: OnceLock<Vec<Crate>> = OnceLock::new();
+    ALL.get_or_init(|| {
+        let metadata = metadata();
+        let targets = packages(&metadata).into_iter().flat_map(|package| list(package, "targets"));
+        let roots: BTreeSet<&str> = targets.map(|target| text(target, "src_path")).collect();
+        assert!(roots.len() > 100, "the workspace has {} crates", roots.len());
+        roots.into_iter().map(|root| Crate::read(Path::new(root))).collect()
+    })
+}
+
 #[test]
 fn no_files_of_a_crate_import_each_other_in_a_circle() {
-    let metadata = metadata();
-    let targets = packages(&metadata).into_iter().flat_map(|package| list(package, "targets"));
-    let roots: BTreeSet<&str> = targets.map(|target| text(target, "src_path")).collect();
-    assert!(roots.len() > 100, "the workspace has {} crates", roots.len());
     let (mut arrows, mut found) = (0, Vec::new());
-    for root in roots {
-        let read = Crate::read(Path::new(root));
+    for read in crates() {
         let of_crate = read.arrows();
         arrows += of_crate.len();
         found.extend(circles(&of_crate));
@@ -305,6 +313,20 @@ fn no_files_of_a_crate_import_each_other_in_a_circle() {
     assert!(arrows > 1000, "only {arrows} imports were found");
     let circles = found.len();
     assert!(found.is_empty(), "{}\n{circles} circles: have what both use in a file below both", found.join("\n"));
+}
+
+/// A file that no module names is not compiled, and its tests do not run.
+#[test]
+fn every_file_is_of_a_crate() {
+    // Those of a workspace of its own.
+    const OTHERS: &str = "ci/fuzz/fuzz_targets/";
+    let canonical = |file: &Path| file.canonicalize().unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+    let modules = crates().iter().flat_map(|read| read.0.values());
+    let reached: BTreeSet<PathBuf> = modules.map(|module| canonical(&module.file)).collect();
+    let all = files(&["*.rs"], 1000);
+    let lost = all.iter().filter(|file| !file.starts_with(OTHERS) && !reached.contains(&canonical(&root().join(file))));
+    let lost: Vec<&String> = lost.collect();
+    assert!(lost.is_empty(), "no crate has these files: {lost:?}");
 }
 
 /// The name that a file of C has in common with its header.

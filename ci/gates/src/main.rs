@@ -3,7 +3,7 @@
 //!
 //! | File | What is refused |
 //! |---|---|
-//! | `imports.rs` | a circle of imports between the files of a crate, or of includes in C |
+//! | `imports.rs` | a file that no crate has; a circle of imports between the files of a crate, or of includes in C |
 //! | `calls.rs` | a circle of calls and includes between the C files of the kernel modules |
 //! | `arrows.rs` | an arrow between crates that `docs/architecture.md` does not have, a process that links what it does not need |
 //! | `names.rs` | a file, a folder or a crate that documentation or a comment names and that is not there |

@@ -19,7 +19,7 @@ pub(super) struct Arguments {
     options: Vec<OsString>,
 }
 
-/// Goes on as that program; returns only if that cannot be.
+/// Replaces this process by that program; returns only if that fails.
 pub(super) fn run(command: &str, common: &Common, arguments: &Arguments) -> Result<u8> {
     let program = program(common.quiet)?;
     let mut other = Command::new(&program);

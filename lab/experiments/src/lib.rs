@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The program behind `telegraphos bench` and `telegraphos sim`: what the system costs, and what it would do at sizes that no
-//! host has.
+//! The program behind `telegraphos bench` and `telegraphos sim`: what the system costs, and what it would do at sizes
+//! that no host has.
 //!
 //! | File | Contents |
 //! |---|---|
