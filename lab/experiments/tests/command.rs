@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `telegraphos-lab` as a program, as `telegraphos` starts it. Cargo builds a program for tests where such a file needs it.
+//! `telegraphos-lab` as a program, as `telegraphos` starts it. Cargo builds a program for tests where such a file needs
+//! it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failing check is a failing test")]
 
 use std::process::{Command, Output};
