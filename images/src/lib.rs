@@ -79,6 +79,6 @@ pub use root::{RootChoice, Share};
 pub use rust::{OLDEST_RUST, Rust};
 pub use series::KernelSeries;
 pub use store::Store;
-pub use tools::{guest_programs, nested_cargo};
+pub use tools::{guest_library, nested_cargo};
 pub use tshark::Tshark;
 pub use vmlinux::{VmlinuxError, extract};

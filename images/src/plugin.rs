@@ -24,7 +24,7 @@ impl Store {
                 )));
             }
         };
-        let mut command = tools::cargo(target)?;
+        let mut command = tools::cargo("build", target)?;
         command.args(["--package", "telegraphos-plugin"]);
         if let Some(features) = features {
             command.args(["--features", features]);

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use telegraphos_cluster::Cluster;
-use telegraphos_images::guest_programs;
+use telegraphos_images::guest_library;
 
 fn ran(command: &mut Command) -> Result<Output> {
     let output = command.output().with_context(|| format!("{command:?} does not start"))?;
@@ -24,11 +24,7 @@ pub(crate) fn programs() -> Result<PathBuf> {
 
 /// The static library of a crate, as the programs of guests are linked with it.
 fn library(package: &str, file: &str) -> Result<PathBuf> {
-    // With those programs, so that what both need has the same features: it is there already. With others, each would
-    // be built anew after the other.
-    let mut cargo = guest_programs()?;
-    cargo.args(["--lib", "--package", package]);
-    let built = ran(&mut cargo)?;
+    let built = ran(&mut guest_library(package)?)?;
     for line in String::from_utf8(built.stdout)?.lines() {
         let message: serde_json::Value = serde_json::from_str(line)?;
         let files = message["filenames"].as_array().into_iter().flatten().filter_map(|file| file.as_str());
