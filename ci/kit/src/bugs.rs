@@ -58,6 +58,43 @@ pub fn finds(bug: impl Debug, check: &str, mut seeds: Range<u64>, run: impl Fn(u
     println!("{bug:?}: {}", found.unwrap_or_else(|| panic!("{bug:?} is not found by {check:?}, only by {others:#?}")));
 }
 
+/// A test of each deliberate bug, that it is found: `bugs_are_found! { SEEDS, RUN; fn NAME() => BUG, WORDS; ... }`.
+/// RUN gets a seed and the bug, and WORDS are those of the check.
+#[macro_export]
+macro_rules! bugs_are_found {
+    ($seeds:expr, $run:expr; $(fn $name:ident() => $bug:expr, $says:literal;)*) => { $(
+        #[test]
+        fn $name() {
+            let run = $run;
+            $crate::finds($bug, $says, $seeds, |seed| run(seed, Some($bug)).map(drop));
+        }
+    )* };
+}
+
+/// A struct of what a test counts over its seeds: [`over_seeds_on_all_processors`](crate::over_seeds_on_all_processors)
+/// adds them up.
+#[macro_export]
+macro_rules! counts {
+    ($(#[$meta:meta])* $vis:vis struct $name:ident { $($(#[$doc:meta])* $field:ident,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+        $vis struct $name {
+            $($(#[$doc])* $vis $field: u64,)*
+        }
+
+        impl $name {
+            $vis fn add(&mut self, other: $name) {
+                $(self.$field += other.$field;)*
+            }
+
+            /// That of which there was least.
+            $vis fn least(self) -> u64 {
+                [$(self.$field),*].into_iter().min().unwrap_or(0)
+            }
+        }
+    };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

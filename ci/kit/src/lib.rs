@@ -3,7 +3,8 @@
 //!
 //! - [`Rng`]: every random choice of a test, replayable from a seed.
 //! - [`seed`], [`Scale`], [`over_seeds`]: `TELEGRAPHOS_SEED` and `TELEGRAPHOS_SCALE`.
-//! - [`finds`], [`bug_table!`]: each deliberate bug is found by the check that names it.
+//! - [`finds`], [`bugs_are_found!`], [`bug_table!`]: each deliberate bug is found by the check that names it.
+//! - [`counts!`]: what a test counts over its seeds.
 //! - [`eventually`]: waits with a deadline.
 //! - [`CLibrary`]: a library for C, its header, and programs that are linked with it.
 //! - [`Daemon`]: a process that ends with its test; [`Ended`]: what a program returned and wrote.

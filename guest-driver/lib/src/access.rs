@@ -195,7 +195,13 @@ impl AtomicWord for u64 {}
 /// Orders earlier ordinary stores before later stores to the board; on x86 they always are.
 #[inline(always)]
 pub(crate) fn publish() {
-    std::sync::atomic::fence(Ordering::Release);
+    barrier(Ordering::Release);
+}
+
+/// A fence of that order for ordinary memory, and on aarch64 for windows, too.
+#[inline(always)]
+fn barrier(order: Ordering) {
+    std::sync::atomic::fence(order);
     #[cfg(target_arch = "aarch64")]
     // SAFETY: a barrier has no operands; without `nomem` the compiler keeps accesses on their side too.
     unsafe {
@@ -221,12 +227,7 @@ pub(crate) fn publish() {
 /// ```
 #[inline]
 pub fn fence() {
-    std::sync::atomic::fence(Ordering::SeqCst);
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: a barrier has no operands; without `nomem` the compiler keeps accesses on their side too.
-    unsafe {
-        std::arch::asm!("dmb osh", options(nostack, preserves_flags));
-    }
+    barrier(Ordering::SeqCst);
 }
 
 #[cfg(test)]

@@ -115,6 +115,7 @@ mod operation;
 mod pending_request;
 pub mod queue;
 mod quiet;
+mod recent;
 mod registration;
 mod registration_cache;
 mod remote;
@@ -135,6 +136,9 @@ pub use local::Local;
 pub use node::{Info, Node};
 pub use operation::{MAX_COPY, Operation, Outcome, copy, copy_nbi};
 pub use queue::{Queue, QueueBuilder, QueueImportBuilder, QueueState, RemoteQueue};
+// For telegraphos-msg, which keeps such, too.
+#[doc(hidden)]
+pub use recent::Recent;
 pub use registration::{RegisterBuilder, Registration};
 pub use registration_cache::RegistrationCache;
 pub use remote::{ImportBuilder, Remote, State};

@@ -4,77 +4,35 @@
 use crate::error::{Error, Result};
 use crate::node::Node;
 use crate::operation::MAX_COPY;
+use crate::recent::Recent;
 use crate::registration::Registration;
 use crate::remote::Remote;
 use rustix::io::Errno;
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Memory is registered in whole pages: neighbours in a page are hits, too.
 const PAGE: u64 = 4096;
 
-/// What has an address and an end; a registration, or anything in a test.
-#[derive(Debug)]
-struct Entry<T> {
-    end: u64,
-    /// When it was used last.
-    used: u64,
-    what: T,
+/// Something for ranges of memory, of which none overlap.
+type Ranges<T> = Recent<Range<u64>, T>;
+
+/// The entry that contains a range, which is the one used last then.
+fn find<'a, T>(ranges: &'a mut Ranges<T>, range: &Range<u64>) -> Option<&'a (Range<u64>, T)> {
+    ranges.find(|kept, _| kept.start <= range.start && range.end <= kept.end)
 }
 
-/// Entries by address, of which none overlap.
-#[derive(Debug)]
-struct Ranges<T> {
-    entries: BTreeMap<u64, Entry<T>>,
-    clock: u64,
+/// Removes those that overlap a range or touch it, and returns the range that contains it and them.
+fn take_overlapping<T>(ranges: &mut Ranges<T>, range: &Range<u64>) -> (Range<u64>, Vec<T>) {
+    let (mut all, mut taken) = (range.clone(), Vec::new());
+    while let Some((kept, what)) = ranges.take(|kept, _| kept.start <= all.end && all.start <= kept.end) {
+        all = all.start.min(kept.start)..all.end.max(kept.end);
+        taken.push(what);
+    }
+    (all, taken)
 }
 
-impl<T> Ranges<T> {
-    fn new() -> Ranges<T> {
-        Ranges { entries: BTreeMap::new(), clock: 0 }
-    }
-
-    /// The entry that contains a range, which is the one used last then.
-    fn find(&mut self, range: &Range<u64>) -> Option<(u64, &T)> {
-        self.clock += 1;
-        let (start, entry) = self.entries.range_mut(..=range.start).next_back()?;
-        if entry.end < range.end {
-            return None;
-        }
-        entry.used = self.clock;
-        Some((*start, &entry.what))
-    }
-
-    /// Removes those that overlap a range or touch it, and returns the range that contains it and them.
-    fn take_overlapping(&mut self, range: Range<u64>) -> (Range<u64>, Vec<T>) {
-        let (mut all, mut taken) = (range, Vec::new());
-        while let Some((start, entry)) = self.entries.range(..=all.end).next_back() {
-            if entry.end < all.start {
-                break;
-            }
-            let start = *start;
-            if let Some(entry) = self.entries.remove(&start) {
-                all = all.start.min(start)..all.end.max(entry.end);
-                taken.push(entry.what);
-            }
-        }
-        (all, taken)
-    }
-
-    fn insert(&mut self, range: &Range<u64>, what: T) {
-        self.clock += 1;
-        self.entries.insert(range.start, Entry { end: range.end, used: self.clock, what });
-    }
-
-    /// Removes the entry whose last use is longest ago.
-    fn evict(&mut self) -> Option<T> {
-        let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.used).map(|(start, _)| *start)?;
-        self.entries.remove(&oldest).map(|entry| entry.what)
-    }
-
-    fn bytes(&self) -> u64 {
-        self.entries.iter().map(|(start, entry)| entry.end - start).sum()
-    }
+fn bytes<T>(ranges: &Ranges<T>) -> u64 {
+    ranges.iter().map(|(range, _)| range.end - range.start).sum()
 }
 
 /// Copies from and to any memory of the process. It is registered at the first use, and stays registered for the next
@@ -111,7 +69,7 @@ impl<'a> RegistrationCache<'a> {
     /// An empty cache, which keeps up to `most_bytes` of memory registered.
     pub fn new(node: &'a Node, most_bytes: u64) -> RegistrationCache<'a> {
         let sound_at = node.context.slots.revoked();
-        RegistrationCache { node, ranges: Ranges::new(), most_bytes, sound_at, hits: 0, misses: 0 }
+        RegistrationCache { node, ranges: Ranges::default(), most_bytes, sound_at, hits: 0, misses: 0 }
     }
 
     /// Copies found their memory registered so often.
@@ -126,12 +84,12 @@ impl<'a> RegistrationCache<'a> {
 
     /// Number of registrations.
     pub fn len(&self) -> usize {
-        self.ranges.entries.len()
+        self.ranges.len()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.ranges.entries.is_empty()
+        self.ranges.is_empty()
     }
 
     /// Copies `data`, of any alignment and length, to `offset` of an import, and returns when it is there. The memory
@@ -151,7 +109,7 @@ impl<'a> RegistrationCache<'a> {
 
     /// Ends all registrations.
     pub fn clear(&mut self) {
-        self.ranges = Ranges::new();
+        self.ranges = Ranges::default();
     }
 
     fn copy(
@@ -165,18 +123,18 @@ impl<'a> RegistrationCache<'a> {
         }
         self.drop_dead()?;
         let range = address / PAGE * PAGE..(address + length).next_multiple_of(PAGE);
-        if self.ranges.find(&range).is_some() {
+        if find(&mut self.ranges, &range).is_some() {
             self.hits += 1;
         } else {
             self.misses += 1;
             self.register(&range)?;
         }
         let missing = || Error::Register { address, length, fault: None, errno: Errno::FAULT };
-        let (start, registration) = self.ranges.find(&range).ok_or_else(missing)?;
+        let (kept, registration) = find(&mut self.ranges, &range).ok_or_else(missing)?;
         let mut done = 0;
         while done < length {
             let now = (length - done).min(MAX_COPY);
-            copy(registration, address - start + done, done, now)?;
+            copy(registration, address - kept.start + done, done, now)?;
             done += now;
         }
         Ok(())
@@ -189,7 +147,7 @@ impl<'a> RegistrationCache<'a> {
             return Ok(());
         }
         let mut failed = Ok(());
-        self.ranges.entries.retain(|_, entry| match entry.what.is_alive() {
+        self.ranges.retain(|registration| match registration.is_alive() {
             Ok(alive) => alive,
             Err(error) => {
                 failed = Err(error);
@@ -203,7 +161,7 @@ impl<'a> RegistrationCache<'a> {
 
     /// Registers a range, together with those that it overlaps if that is possible.
     fn register(&mut self, range: &Range<u64>) -> Result<()> {
-        let (all, overlapping) = self.ranges.take_overlapping(range.clone());
+        let (all, overlapping) = take_overlapping(&mut self.ranges, range);
         // First, because they count towards the limits.
         drop(overlapping);
         let (mut wanted, size) = (all, range.end - range.start);
@@ -211,16 +169,16 @@ impl<'a> RegistrationCache<'a> {
             wanted = range.clone();
         }
         loop {
-            let bytes = wanted.end - wanted.start;
-            while self.len() >= Self::MOST || (!self.is_empty() && self.ranges.bytes() + bytes > self.most_bytes) {
+            let length = wanted.end - wanted.start;
+            while self.len() >= Self::MOST || (!self.is_empty() && bytes(&self.ranges) + length > self.most_bytes) {
                 drop(self.ranges.evict());
             }
-            let memory = std::ptr::slice_from_raw_parts_mut(wanted.start as *mut u8, bytes as usize);
+            let memory = std::ptr::slice_from_raw_parts_mut(wanted.start as *mut u8, length as usize);
             // SAFETY: without a name only this process's copies change it: those of this cache, to memory that their
             // caller has borrowed for that. It is no other's while it is mapped, and dead afterwards.
             match unsafe { self.node.register(memory) }.create() {
                 Ok(registration) => {
-                    self.ranges.insert(&wanted, registration);
+                    self.ranges.insert(wanted, registration);
                     return Ok(());
                 }
                 Err(Error::Register { errno: Errno::NOMEM | Errno::NOSPC, .. }) if !self.is_empty() => {
@@ -237,40 +195,38 @@ impl<'a> RegistrationCache<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use telegraphos_testkit::Rng;
 
     /// Against a list of all pages: what is found contains the range, and nothing is lost by merging.
     #[test]
     fn ranges_contain_what_was_inserted_and_do_not_overlap() {
-        let mut seed = 7u64;
-        let mut random = |below: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (seed >> 33) % below
-        };
-        let (mut ranges, mut model) = (Ranges::new(), vec![false; 400]);
+        let mut rng = Rng::new(7);
+        let mut random = |below: u64| rng.below(below);
+        let (mut ranges, mut model, mut used) = (Ranges::default(), vec![false; 400], Vec::new());
         for round in 0..5000 {
             let start = random(380);
             let range = start..start + 1 + random(20);
             let covered = model[range.start as usize..range.end as usize].iter().all(|page| *page);
-            let found = ranges.find(&range).map(|(start, end)| (start, *end));
+            let found = find(&mut ranges, &range).cloned();
             assert_eq!(found.is_some(), covered, "round {round}: {range:?} {ranges:?}");
-            if let Some((start, end)) = found {
-                assert!(start <= range.start && range.end <= end);
-            } else {
-                let (all, _) = ranges.take_overlapping(range.clone());
-                assert!(all.start <= range.start && range.end <= all.end);
+            let (all, end) = found.unwrap_or_else(|| {
+                let (all, taken) = take_overlapping(&mut ranges, &range);
+                used.retain(|end| !taken.contains(end));
                 model[all.start as usize..all.end as usize].fill(true);
-                ranges.insert(&all, all.end);
-            }
-            let ends: Vec<(u64, u64)> = ranges.entries.iter().map(|(start, entry)| (*start, entry.end)).collect();
+                ranges.insert(all.clone(), all.end);
+                (all.clone(), all.end)
+            });
+            assert!(all.start <= range.start && range.end <= end);
+            used.retain(|other| *other != end);
+            used.push(end);
+            let mut ends: Vec<(u64, u64)> = ranges.iter().map(|(range, end)| (range.start, *end)).collect();
+            ends.sort_unstable();
             assert!(ends.windows(2).all(|pair| pair[0].1 < pair[1].0), "they are merged: {ends:?}");
-            assert_eq!(ranges.bytes(), model.iter().filter(|page| **page).count() as u64);
+            assert_eq!(bytes(&ranges), model.iter().filter(|page| **page).count() as u64);
             if random(4) == 0 {
-                let oldest = ranges.entries.iter().min_by_key(|(_, entry)| entry.used).map(|(s, e)| (*s, e.end));
-                let evicted = ranges.evict();
-                assert_eq!(evicted, oldest.map(|(_, end)| end));
-                if let Some((start, end)) = oldest {
-                    model[start as usize..end as usize].fill(false);
-                }
+                let (evicted, end) = ranges.evict().expect("one was used");
+                assert_eq!(end, used.remove(0), "the one not used for longest");
+                model[evicted.start as usize..end as usize].fill(false);
             }
         }
     }

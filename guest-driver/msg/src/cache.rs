@@ -7,10 +7,11 @@
 //! each use; what is unmapped later is not reached any more either.
 
 use crate::grant::Readable;
+use crate::link::lock;
 use crate::request::Buffer;
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
-use telegraphos::Registration;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use telegraphos::{Recent, Registration};
 use telegraphos_msg_core::Process;
 
 /// Bytes of one buffer, and of all of them. Those of longer ones are registered for each message: users have little
@@ -46,40 +47,26 @@ impl Kept {
     }
 }
 
-#[derive(Debug)]
-struct Entry {
-    address: u64,
-    length: u64,
-    kept: Kept,
-}
-
-impl Entry {
-    /// Bytes of its pages.
-    fn locks(&self) -> u64 {
-        (self.address % PAGE + self.length).next_multiple_of(PAGE)
-    }
-}
-
-/// That used last is behind.
+/// By the buffer.
 #[derive(Debug, Default)]
-pub(crate) struct Cache(Mutex<VecDeque<Entry>>);
+pub(crate) struct Cache(Mutex<Recent<Range<u64>, Kept>>);
 
 impl Cache {
     /// What is kept of a buffer for one other process, or for this board alone.
     fn find(&self, buffer: Buffer, reader: Option<Process>) -> Option<Kept> {
-        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = lock(&self.0);
         let (address, length) = buffer.range();
-        let is_it = |entry: &Entry| entry.address == address && entry.length >= length && entry.kept.reader() == reader;
-        let entry = entries.iter().position(is_it).and_then(|n| entries.remove(n))?;
-        if !entry.kept.is_usable() {
+        let is_it =
+            |at: &Range<u64>, kept: &Kept| at.start == address && at.end - address >= length && kept.reader() == reader;
+        let (at, kept) = entries.take(is_it)?;
+        if !kept.is_usable() {
             drop(entries);
             // It takes a while to end it.
-            drop(entry);
+            drop(kept);
             return None;
         }
-        let found = entry.kept.clone();
-        entries.push_back(entry);
-        Some(found)
+        entries.insert(at, kept.clone());
+        Some(kept)
     }
 
     fn keep(&self, buffer: Buffer, kept: Kept) {
@@ -87,11 +74,13 @@ impl Cache {
         if length > MOST {
             return;
         }
-        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        entries.push_back(Entry { address, length, kept });
+        let mut entries = lock(&self.0);
+        entries.insert(address..address + length, kept);
+        // Of whole pages.
+        let locks = |at: &Range<u64>| at.end.next_multiple_of(PAGE) - at.start / PAGE * PAGE;
         let mut ended = Vec::new();
-        while entries.iter().map(Entry::locks).sum::<u64>() > ALL {
-            ended.extend(entries.pop_front());
+        while entries.iter().map(|(at, _)| locks(at)).sum::<u64>() > ALL {
+            ended.extend(entries.evict());
         }
         drop(entries);
         drop(ended);

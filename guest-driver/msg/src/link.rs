@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
-use telegraphos::{Node, NodeId, Queue, Remote, RemoteQueue, Rights, Segment, Status};
+use telegraphos::{Node, NodeId, Queue, Recent, Remote, RemoteQueue, Rights, Segment, Status};
 use telegraphos_msg_core::layout::{CONTROL, Element, Layout, PORT, PROBE, Words, control, port_of};
 use telegraphos_msg_core::{Config, Place, Process};
 
@@ -72,7 +72,7 @@ pub(crate) struct Link {
     other: OnceLock<Other>,
     fifo: Mutex<Fifo>,
     /// Lasting memory of the other, that used last behind.
-    imports: Mutex<VecDeque<(Place, Arc<Remote>)>>,
+    imports: Mutex<Recent<Place, Arc<Remote>>>,
 }
 
 #[derive(Debug)]
@@ -101,7 +101,8 @@ pub(crate) enum Found {
     Unlike,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// A lock whose value is as good after a panic as before it.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -293,18 +294,16 @@ impl Link {
     pub(crate) fn memory(&self, node: &Node, other: Process, at: Place, right: Rights) -> Result<Arc<Remote>> {
         let keeps = at.0 & LASTING != 0 && right == Rights::READ;
         if keeps {
-            let mut imports = lock(&self.imports);
-            if let Some(import) = taken(&mut imports, at) {
-                imports.push_back((at, import.clone()));
-                return Ok(import);
+            if let Some((_, import)) = lock(&self.imports).find(|place, _| *place == at) {
+                return Ok(import.clone());
             }
         }
         let rights = Rights(right.0 | Rights::DMA.0);
         let import = Arc::new(node.import(self.node, &memory_name(other, at.0)).rights(rights).soft().open()?);
         if keeps {
             let mut imports = lock(&self.imports);
-            let least = (imports.len() >= KEPT).then(|| imports.pop_front());
-            imports.push_back((at, import.clone()));
+            let least = (imports.len() >= KEPT).then(|| imports.evict());
+            imports.insert(at, import.clone());
             drop(imports);
             // It may take as long as the other's board does.
             drop(least);
@@ -315,25 +314,16 @@ impl Link {
     /// Ends the imports of the other's memory that no transfer uses. Whether there were any.
     pub(crate) fn forget_unused(&self) -> bool {
         let mut imports = lock(&self.imports);
-        let (unused, used) =
-            std::mem::take(&mut *imports).into_iter().partition(|(_, import)| Arc::strong_count(import) == 1);
-        *imports = used;
+        let unused: Vec<_> = std::iter::from_fn(|| imports.take(|_, import| Arc::strong_count(import) == 1)).collect();
         drop(imports);
-        let unused: VecDeque<(Place, Arc<Remote>)> = unused;
         // Without the lock: it may take as long as the other's board does.
         !unused.is_empty()
     }
 
     /// It has failed, and is not kept.
     pub(crate) fn forget(&self, at: Place) {
-        let forgotten = taken(&mut lock(&self.imports), at);
+        let forgotten = lock(&self.imports).take(|place, _| *place == at);
         // Without the lock: it may take as long as the other's board does.
         drop(forgotten);
     }
-}
-
-/// Takes the import of a place out of those that are kept.
-fn taken(imports: &mut VecDeque<(Place, Arc<Remote>)>, at: Place) -> Option<Arc<Remote>> {
-    let found = imports.iter().position(|(place, _)| *place == at)?;
-    imports.remove(found).map(|(_, import)| import)
 }

@@ -45,16 +45,35 @@ impl Buffer {
         std::ptr::slice_from_raw_parts_mut(self.at, self.length.min(length) as usize)
     }
 
+    /// `length` bytes of it.
+    ///
+    /// # Safety
+    /// Its request has not ended, and nothing writes them.
+    unsafe fn part<'a>(self, offset: u64, length: u64) -> &'a [u8] {
+        // The engine names no bytes beyond it.
+        assert!(offset.checked_add(length).is_some_and(|end| end <= self.length));
+        // SAFETY: within the memory, as was just checked, which is lent until the request ends.
+        unsafe { std::slice::from_raw_parts(self.at.add(offset as usize), length as usize) }
+    }
+
+    /// The same, to be written.
+    ///
+    /// # Safety
+    /// Its request has not ended, and nothing else accesses them: a receive has one message.
+    unsafe fn part_mut<'a>(self, offset: u64, length: u64) -> &'a mut [u8] {
+        // The engine names no bytes beyond it.
+        assert!(offset.checked_add(length).is_some_and(|end| end <= self.length));
+        // SAFETY: within the memory, as was just checked, which is lent until the request ends.
+        unsafe { std::slice::from_raw_parts_mut(self.at.add(offset as usize), length as usize) }
+    }
+
     /// Appends bytes of it to `words`, with zeros behind them.
     ///
     /// # Safety
     /// Its request has not ended.
     pub(crate) unsafe fn read(self, offset: u64, length: u32, words: &mut Vec<u64>) {
-        // The engine names no bytes beyond it.
-        assert!(offset.checked_add(length.into()).is_some_and(|end| end <= self.length));
-        // SAFETY: within the memory, as was just checked, which is lent until the request ends.
-        let bytes = unsafe { std::slice::from_raw_parts(self.at.add(offset as usize), length as usize) };
-        let chunks = bytes.chunks_exact(8);
+        // SAFETY: as promised.
+        let chunks = unsafe { self.part(offset, length.into()) }.chunks_exact(8);
         let rest = chunks.remainder();
         // Eight bytes each.
         words.extend(chunks.map(|chunk| u64::from_le_bytes(chunk.try_into().unwrap_or_default())));
@@ -70,10 +89,8 @@ impl Buffer {
     /// # Safety
     /// Its request has not ended.
     pub(crate) unsafe fn bytes(self, offset: u64, length: u32) -> Vec<u8> {
-        // The engine names no bytes beyond it.
-        assert!(offset.checked_add(length.into()).is_some_and(|end| end <= self.length));
-        // SAFETY: within the memory, as was just checked, which is lent until the request ends.
-        unsafe { std::slice::from_raw_parts(self.at.add(offset as usize), length as usize) }.to_vec()
+        // SAFETY: as promised.
+        unsafe { self.part(offset, length.into()) }.to_vec()
     }
 
     /// Writes bytes to it.
@@ -81,11 +98,8 @@ impl Buffer {
     /// # Safety
     /// Its request has not ended.
     pub(crate) unsafe fn write_bytes(self, offset: u64, bytes: &[u8]) {
-        // The engine names no bytes beyond it.
-        assert!(offset.checked_add(bytes.len() as u64).is_some_and(|end| end <= self.length));
-        // SAFETY: within the memory, as was just checked, which is lent until the request ends, and which nothing else
-        // accesses: a receive has one message.
-        unsafe { std::slice::from_raw_parts_mut(self.at.add(offset as usize), bytes.len()) }.copy_from_slice(bytes);
+        // SAFETY: as promised.
+        unsafe { self.part_mut(offset, bytes.len() as u64) }.copy_from_slice(bytes);
     }
 
     /// Writes `length` bytes, of the words that `word` returns one by one.
@@ -93,12 +107,8 @@ impl Buffer {
     /// # Safety
     /// Its request has not ended.
     pub(crate) unsafe fn write(self, offset: u64, length: u32, mut word: impl FnMut() -> u64) {
-        // The engine names no bytes beyond it.
-        assert!(offset.checked_add(length.into()).is_some_and(|end| end <= self.length));
-        // SAFETY: within the memory, as was just checked, which is lent until the request ends, and which nothing else
-        // accesses: a receive has one message.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(self.at.add(offset as usize), length as usize) };
-        let mut chunks = bytes.chunks_exact_mut(8);
+        // SAFETY: as promised.
+        let mut chunks = unsafe { self.part_mut(offset, length.into()) }.chunks_exact_mut(8);
         for chunk in &mut chunks {
             chunk.copy_from_slice(&word().to_le_bytes());
         }

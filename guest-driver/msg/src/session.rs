@@ -264,6 +264,7 @@ impl Opener {
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
+    use telegraphos_testkit::Rng;
 
     const KEY: &[u8] = b"the key of both ends";
     const LONGEST: usize = 100_000;
@@ -370,11 +371,8 @@ mod tests {
     /// Any sequence of records of a peer with the key, against what the module says.
     #[test]
     fn records_of_any_kind_and_length_are_put_together_or_refused() {
-        let mut seed = 7u64;
-        let mut random = |below: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (seed >> 33) % below
-        };
+        let mut rng = Rng::new(7);
+        let mut random = |below: u64| rng.below(below);
         for round in 0..300 {
             let [(mut to, _), (_, mut from)] = connected();
             let mut frame = Vec::new();

@@ -7,12 +7,13 @@
 //! that has more than [`ACCOUNT`] bytes there, nothing more is read from it, so that each has as much of the way as
 //! others that want it. A stream that takes nothing, or says nothing, for [`PATIENCE`] is ended.
 
+use crate::link::lock;
 use crate::session::{Broken, FIRST, HELLO, Handshake, LENGTH, Opened, Opener, RECORD, Sealer, Side, record_length};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use telegraphos_msg_core::Process;
 use telegraphos_msg_core::far::{Frame, SILENCE};
@@ -136,10 +137,6 @@ pub(crate) fn connect(address: &str) -> Result<TcpStream> {
         }
     }
     Err(last)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Bytes that came by a stream and wait to be written.

@@ -2,35 +2,20 @@
 //! What other parties send late, never, twice or with a lie in it: clients, the daemons of other nodes, and the shell.
 //! Each has no effect, or one on the party alone that sent it.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use telegraphos_daemon_core::protocol::{Answer, Checked, Envelope, Letter, Request, decode, encode};
+use crate::common::{self, job, letter_of};
+use telegraphos_daemon_core::protocol::{Answer, Checked, Envelope, Letter, Request, decode};
 use telegraphos_daemon_core::{
-    Action, Config, Engine, Event, Exit, Job, Logger, Partition, Place, Refusal, TaskId, TaskInfo, User, Watched,
+    Action, Engine, Event, Exit, Job, Logger, Partition, Place, Refusal, TaskId, TaskInfo, User, Watched,
 };
 
 const USER: User = User { uid: 1000, gid: 1000 };
 const PID: u32 = 4000;
 
-fn job() -> Job {
-    Job { argv: vec!["work".into()], env: Vec::new(), dir: "/".into(), logger: None }
-}
-
 /// The daemon of node 0, with nodes 1 and 2, and a client, number 1.
 fn engine() -> Engine {
-    let mut engine = Engine::new(Config::new(0, 1, 8));
-    for node in 1..=2 {
-        engine.handle(Event::Heard { node, incarnation: 7, load: 0 });
-    }
+    let mut engine = common::engine(2);
     engine.handle(Event::Connected { client: 1, pid: PID, user: USER });
     engine
-}
-
-fn letter_of(engine: &mut Engine, from: u16, letter: Letter) -> Vec<Action> {
-    static NUMBER: AtomicU64 = AtomicU64::new(1);
-    // As bytes, as it really comes.
-    let envelope = Envelope { from: 7, to: 1, number: NUMBER.fetch_add(1, Relaxed), letter };
-    let envelope = decode::<Envelope>(&encode(&envelope).unwrap()).unwrap();
-    engine.handle(Event::Letter { from, envelope })
 }
 
 fn request(engine: &mut Engine, request: Request) -> Vec<Action> {

@@ -2,26 +2,15 @@
 //! One user does not use up what the daemon of a node has for all, root has a reserve, and a node that is healthy is
 //! alive whatever users do.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::common::{engine, job, letter_of};
 use telegraphos_daemon_core::protocol::{Answer, Envelope, Letter, Request};
-use telegraphos_daemon_core::{
-    Action, Config, Engine, Event, Job, Party, Place, Refusal, TaskId, TaskInfo, User, Watched,
-};
+use telegraphos_daemon_core::{Action, Engine, Event, Job, Party, Place, Refusal, TaskId, TaskInfo, User, Watched};
 
 /// No process of the engine has such an id.
 const PID: u32 = 1 << 30;
 
 fn user(uid: u32) -> User {
     User { uid, gid: uid }
-}
-
-/// The daemon of node 0, with other nodes that are alive.
-fn engine(others: u16) -> Engine {
-    let mut engine = Engine::new(Config::new(0, 1, 8));
-    for node in 1..=others {
-        engine.handle(Event::Heard { node, incarnation: 7, load: 0 });
-    }
-    engine
 }
 
 fn connect(engine: &mut Engine, client: u64, uid: u32) {
@@ -45,8 +34,7 @@ fn request(engine: &mut Engine, client: u64, id: u32, request: Request) -> (Vec<
 /// Has a client spawn on its own node: how many are started, and the refusals.
 fn spawn(engine: &mut Engine, client: u64, uid: u32, count: u16) -> (usize, Vec<Refusal>) {
     connect(engine, client, uid);
-    let job = Job { argv: vec!["work".into()], env: Vec::new(), dir: "/".into(), logger: None };
-    let request = Request::Spawn { place: Place::Node(0), count, partition: None, job };
+    let request = Request::Spawn { place: Place::Node(0), count, partition: None, job: job() };
     let actions = engine.handle(Event::Request { client, id: 1, request });
     let started = actions.iter().filter(|action| matches!(action, Action::Start { .. })).count();
     let refusals = actions.into_iter().filter_map(|action| match action {
@@ -118,7 +106,7 @@ fn s3_letters_that_wait_are_of_those_that_send_them_and_no_death() {
 #[test]
 fn long_requests_are_on_the_account_of_their_user_by_their_bytes() {
     let mut engine = engine(7);
-    let job = Job { argv: vec!["x".repeat(32_000)], env: Vec::new(), dir: "/".into(), logger: None };
+    let job = Job { argv: vec!["x".repeat(32_000)], ..job() };
     let mut refused = Vec::new();
     for client in 1..=3 {
         connect(&mut engine, client, 1000);
@@ -177,9 +165,7 @@ fn a_client_waits_for_so_many_things_at_most() {
 
 /// A letter of the daemon of node 1: what is answered.
 fn letter(engine: &mut Engine, letter: Letter) -> Vec<Action> {
-    static NUMBER: AtomicU64 = AtomicU64::new(1);
-    let number = NUMBER.fetch_add(1, Relaxed);
-    engine.handle(Event::Letter { from: 1, envelope: Envelope { from: 7, to: 1, number, letter } })
+    letter_of(engine, 1, letter)
 }
 
 fn outcome(actions: &[Action]) -> Option<&Refusal> {

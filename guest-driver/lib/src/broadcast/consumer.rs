@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A consumer of a broadcast.
 
-use super::producer::Broadcast;
+use super::producer::{Broadcast, pause_for};
 use super::ring::{Consumer, Found, Joined, Shape};
 use crate::access_policy::Secret;
 use crate::backoff::Backoff;
@@ -169,7 +169,7 @@ impl BroadcastConsumer {
                 return Ok(more);
             }
             let words = self.consumer.iter().flat_map(Consumer::waits_for);
-            if !self.segment.pause_for(words, &mut wait)? {
+            if !pause_for(&self.segment, words, &mut wait)? {
                 return Err(self.segment.pending(format!("a message of {}", self.what()), &wait.backoff));
             }
         }

@@ -152,7 +152,7 @@ impl Broadcast {
     ) -> Result<()> {
         let mut wait = WordWait::new(timeout);
         while !done(self)? {
-            if !self.segment.pause_for(self.producer.waits_for(), &mut wait)? {
+            if !pause_for(&self.segment, self.producer.waits_for(), &mut wait)? {
                 return Err(self.segment.pending(format!("{what} {}", self.what()), &wait.backoff));
             }
         }
@@ -212,19 +212,17 @@ impl Broadcast {
     }
 }
 
-impl Replicated {
-    /// Pauses before the next poll of these words of the ring; false at the limit of `wait`.
-    pub(super) fn pause_for(&self, words: impl Iterator<Item = u32>, wait: &mut WordWait) -> Result<bool> {
-        let arm = || {
-            for word in words {
-                if !self.arm_word(8 * u64::from(word))? {
-                    return Ok(false);
-                }
+/// Pauses before the next poll of these words of the ring; false at the limit of `wait`.
+pub(super) fn pause_for(ring: &Replicated, words: impl Iterator<Item = u32>, wait: &mut WordWait) -> Result<bool> {
+    let arm = || {
+        for word in words {
+            if !ring.arm_word(8 * u64::from(word))? {
+                return Ok(false);
             }
-            Ok(true)
-        };
-        wait.pause(&self.remote().handle.context, arm, || self.check_alive())
-    }
+        }
+        Ok(true)
+    };
+    wait.pause(&ring.remote().handle.context, arm, || ring.check_alive())
 }
 
 impl Memory for Replicated {

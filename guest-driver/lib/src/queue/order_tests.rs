@@ -213,72 +213,40 @@ fn looking(orders: Orders, owner: u32, counted: bool) {
     });
 }
 
-#[test]
-fn i10_a_look_from_outside_never_misses_an_element() {
-    looking(Orders::SOUND, 2, false);
-    looking(Orders::SOUND, 1, true);
+/// Tests of a model each; `[WORDS]` are those of the panic that finds its mistake.
+macro_rules! models {
+    ($(fn $name:ident() $([$says:literal])? => $run:expr;)*) => { $(
+        #[test]
+        $(#[should_panic(expected = $says)])?
+        fn $name() {
+            $run
+        }
+    )* };
 }
 
-#[test]
-#[should_panic(expected = "it was never empty")]
-fn i10_a_look_that_does_not_acquire_misses_what_another_process_does() {
-    looking(Orders { load: Ordering::Relaxed, ..Orders::SOUND }, 2, false);
-}
-
-#[test]
-#[should_panic(expected = "it was never empty")]
-fn i10_a_look_amid_an_uncounted_pass_of_its_process_misses_an_element() {
-    looking(Orders::SOUND, 1, false);
-}
-
-#[test]
-fn i11_an_element_that_is_seen_is_whole() {
-    publication(Orders::SOUND, BOARD);
-}
-
-#[test]
-#[should_panic(expected = "Causality violation")]
-fn i11_a_consumer_that_does_not_acquire_the_tail_reads_half_an_element() {
-    publication(Orders { load: Ordering::Relaxed, ..Orders::SOUND }, BOARD);
-}
-
-#[test]
-#[should_panic(expected = "Causality violation")]
-fn i11_a_board_that_does_not_release_the_tail_shows_half_an_element() {
-    publication(Orders::SOUND, BoardOrders { commit: Ordering::Relaxed, ..BOARD });
-}
-
-#[test]
-fn i11_a_place_is_used_again_after_its_element_was_read() {
-    reuse(Orders::SOUND, BOARD);
-}
-
-#[test]
-#[should_panic(expected = "Causality violation")]
-fn i11_a_consumer_that_does_not_release_the_head_reads_what_came_later() {
-    reuse(Orders { store: Ordering::Relaxed, ..Orders::SOUND }, BOARD);
-}
-
-#[test]
-#[should_panic(expected = "Causality violation")]
-fn i11_a_board_that_does_not_acquire_the_head_overwrites_what_is_read() {
-    reuse(Orders::SOUND, BoardOrders { look: Ordering::Relaxed, ..BOARD });
-}
-
-#[test]
-fn i11_consumers_exclude_each_other() {
-    exclusion(Orders::SOUND);
-}
-
-#[test]
-#[should_panic(expected = "taken")]
-fn i11_a_consumer_that_does_not_acquire_on_entering_takes_an_element_twice() {
+models! {
+    fn i10_a_look_from_outside_never_misses_an_element() => {
+        looking(Orders::SOUND, 2, false);
+        looking(Orders::SOUND, 1, true);
+    };
+    fn i10_a_look_that_does_not_acquire_misses_what_another_process_does() ["it was never empty"] =>
+        looking(Orders { load: Ordering::Relaxed, ..Orders::SOUND }, 2, false);
+    fn i10_a_look_amid_an_uncounted_pass_of_its_process_misses_an_element() ["it was never empty"] =>
+        looking(Orders::SOUND, 1, false);
+    fn i11_an_element_that_is_seen_is_whole() => publication(Orders::SOUND, BOARD);
+    fn i11_a_consumer_that_does_not_acquire_the_tail_reads_half_an_element() ["Causality violation"] =>
+        publication(Orders { load: Ordering::Relaxed, ..Orders::SOUND }, BOARD);
+    fn i11_a_board_that_does_not_release_the_tail_shows_half_an_element() ["Causality violation"] =>
+        publication(Orders::SOUND, BoardOrders { commit: Ordering::Relaxed, ..BOARD });
+    fn i11_a_place_is_used_again_after_its_element_was_read() => reuse(Orders::SOUND, BOARD);
+    fn i11_a_consumer_that_does_not_release_the_head_reads_what_came_later() ["Causality violation"] =>
+        reuse(Orders { store: Ordering::Relaxed, ..Orders::SOUND }, BOARD);
+    fn i11_a_board_that_does_not_acquire_the_head_overwrites_what_is_read() ["Causality violation"] =>
+        reuse(Orders::SOUND, BoardOrders { look: Ordering::Relaxed, ..BOARD });
+    fn i11_consumers_exclude_each_other() => exclusion(Orders::SOUND);
     // A load of the head that acquires does not make up for it: what it reads may be old.
-    exclusion(Orders { enter: Ordering::Relaxed, state: Ordering::Relaxed, ..Orders::SOUND });
-}
-
-#[test]
-#[should_panic(expected = "taken")]
-fn i11_a_consumer_that_does_not_release_on_leaving_lets_another_take_its_element() {
-    exclusion(Orders { leave: Ordering::Relaxed, ..Orders::SOUND });
+    fn i11_a_consumer_that_does_not_acquire_on_entering_takes_an_element_twice() ["taken"] =>
+        exclusion(Orders { enter: Ordering::Relaxed, state: Ordering::Relaxed, ..Orders::SOUND });
+    fn i11_a_consumer_that_does_not_release_on_leaving_lets_another_take_its_element() ["taken"] =>
+        exclusion(Orders { leave: Ordering::Relaxed, ..Orders::SOUND });
 }

@@ -255,8 +255,14 @@ impl Queue {
             let what = format!("the driver describes {} as {answer:?}", handle.label);
             Error::Os { what, errno: Errno::PROTO }
         })?;
-        Ok(Queue {
-            mapping: handle.map(answer.offset, answer.length, READ_WRITE)?,
+        let mapping = handle.map(answer.offset, answer.length, READ_WRITE)?;
+        Ok(Queue::of(handle, mapping, name, shape, answer))
+    }
+
+    /// The queue that the driver has described, in memory that is mapped.
+    fn of(handle: Handle, mapping: Mapping, name: String, shape: Shape, answer: &uapi::Queue) -> Queue {
+        Queue {
+            mapping,
             name,
             page: answer.page,
             shape,
@@ -268,7 +274,7 @@ impl Queue {
             seen: AtomicU32::new(0),
             arena: answer.arena as usize,
             handle,
-        })
+        }
     }
 
     /// Its name.

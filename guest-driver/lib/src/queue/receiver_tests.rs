@@ -76,20 +76,8 @@ fn answer(width: u32, owner: u32) -> uapi::Queue {
 fn attach(memory: &OwnedFd, context: Arc<Context>, width: u32, owner: u32) -> Queue {
     let answer = answer(width, owner);
     let shape = shape_of(&answer).unwrap();
-    Queue {
-        mapping: Mapping::new(memory.as_fd(), 0, answer.length as usize, READ_WRITE).unwrap(),
-        handle: Handle::new(context, 1, Object::Queue.of("x", 0), None),
-        name: "x".into(),
-        page: answer.page,
-        shape,
-        quota: QUOTA,
-        dequeue: Dequeue::new(shape, QUOTA, owner),
-        exclusive: Mutex::default(),
-        passes: Passes::default(),
-        arms: Arms::default(),
-        seen: AtomicU32::new(0),
-        arena: answer.arena as usize,
-    }
+    let mapping = Mapping::new(memory.as_fd(), 0, answer.length as usize, READ_WRITE).unwrap();
+    Queue::of(Handle::new(context, 1, Object::Queue.of("x", 0), None), mapping, "x".into(), shape, &answer)
 }
 
 /// Threads of several processes take what one board appends: each element once, and each consumer sees them in order.

@@ -261,7 +261,7 @@ impl Far {
     /// Ends the session with a process, and notifies it. False if there is none.
     pub fn close(&mut self, process: Process, why: Why) -> bool {
         let Some(Session { mine, path, .. }) = self.sessions.remove(&process) else { return false };
-        self.pass(Passage { path, at: 1, session: mine, word: Word::Close(why) });
+        self.send(path, mine, Word::Close(why));
         true
     }
 
@@ -276,7 +276,7 @@ impl Far {
         }
         let path = self.routes.path(process).ok_or(Why::NoRoute)?;
         let session = self.add(process, path.clone(), Stage::Opening).ok_or(Why::Full)?;
-        self.pass(Passage { path, at: 1, session, word: Word::Open(Sizes::of(&self.config)) });
+        self.send(path, session, Word::Open(Sizes::of(&self.config)));
         Ok(())
     }
 
@@ -307,8 +307,13 @@ impl Far {
         let word = Word::Body(*sent, body);
         *sent += 1;
         session.said = true;
-        let passage = Passage { path: session.path.clone(), at: 1, session: *theirs, word };
-        self.pass(passage);
+        let (path, theirs) = (session.path.clone(), *theirs);
+        self.send(path, theirs, word);
+    }
+
+    /// Sends a word along a path, which begins with this process.
+    fn send(&mut self, path: Vec<Process>, session: u64, word: Word) {
+        self.pass(Passage { path, at: 1, session, word });
     }
 
     /// Sends a passage to the next process of its path, or has its first one know that it is broken.
@@ -326,7 +331,7 @@ impl Far {
         }
         // From here back to the first.
         let path: Vec<Process> = passage.path[..at].iter().rev().copied().collect();
-        self.pass(Passage { path, at: 1, session: passage.session, word: Word::Broken { to: next } });
+        self.send(path, passage.session, Word::Broken { to: next });
     }
 
     /// A neighbour sends a frame.
@@ -364,8 +369,7 @@ impl Far {
         } else {
             // A process that is no gateway passes nothing on.
             let path: Vec<Process> = path[..=at].iter().rev().copied().collect();
-            let word = Word::Broken { to: self.me };
-            self.pass(Passage { path, at: 1, session: passage.session, word });
+            self.send(path, passage.session, Word::Broken { to: self.me });
         }
         Ok(())
     }
@@ -385,7 +389,7 @@ impl Far {
                     self.out.push_back(Step::Up(from));
                 }
                 Some(session) if session.is_called(theirs) => {}
-                _ => self.pass(Passage { path: back, at: 1, session: number, word: Word::Close(Why::Ended) }),
+                _ => self.send(back, number, Word::Close(Why::Ended)),
             },
             Word::Refuse(why) => {
                 if known.is_some_and(|session| session.is(number) && session.stage == Stage::Opening) {
@@ -395,8 +399,7 @@ impl Far {
             }
             Word::Body(n, body) => {
                 let Some(session) = known.filter(|session| session.is(number)) else {
-                    self.pass(Passage { path: back, at: 1, session: number, word: Word::Close(Why::Ended) });
-                    return;
+                    return self.send(back, number, Word::Close(Why::Ended));
                 };
                 match &mut session.stage {
                     Stage::Up { heard, .. } if *heard == n || self.config.has(Bug::CountNoFrames) => {
@@ -429,10 +432,8 @@ impl Far {
 
     /// Another process begins a session.
     fn opened(&mut self, from: Process, back: Vec<Process>, theirs: u64, sizes: Sizes) {
-        let refuse = |why| Passage { path: back.clone(), at: 1, session: theirs, word: Word::Refuse(why) };
         if sizes != Sizes::of(&self.config) {
-            self.pass(refuse(Why::Unlike));
-            return;
+            return self.send(back, theirs, Word::Refuse(Why::Unlike));
         }
         let up = Stage::Up { theirs, sent: 0, heard: 0 };
         let mine = match self.sessions.get_mut(&from) {
@@ -444,8 +445,7 @@ impl Far {
             // It is asked for again, so the answer has been lost, or is on its way.
             Some(session) if session.is_called(theirs) => {
                 let (path, mine) = (session.path.clone(), session.mine);
-                self.pass(Passage { path, at: 1, session: theirs, word: Word::Accept(mine) });
-                return;
+                return self.send(path, theirs, Word::Accept(mine));
             }
             Some(_) => {
                 // It has begun anew.
@@ -455,12 +455,9 @@ impl Far {
             }
             None => self.add(from, back.clone(), up),
         };
-        let Some(mine) = mine else {
-            self.pass(refuse(Why::Full));
-            return;
-        };
+        let Some(mine) = mine else { return self.send(back, theirs, Word::Refuse(Why::Full)) };
         let path = self.sessions.get(&from).map_or(back, |session| session.path.clone());
-        self.pass(Passage { path, at: 1, session: theirs, word: Word::Accept(mine) });
+        self.send(path, theirs, Word::Accept(mine));
         self.out.push_back(Step::Up(from));
     }
 
@@ -480,7 +477,7 @@ impl Far {
             match self.sessions.get(&process) {
                 Some(Session { mine, path, stage: Stage::Opening, .. }) => {
                     let (path, session) = (path.clone(), *mine);
-                    self.pass(Passage { path, at: 1, session, word: Word::Open(Sizes::of(&self.config)) });
+                    self.send(path, session, Word::Open(Sizes::of(&self.config)));
                 }
                 _ => self.say(process, Body::Alive),
             }

@@ -109,13 +109,13 @@ fn what_is_short_follows_what_is_faster() {
     let mut world = World::new(3, 1, &config);
     world.follows = true;
     let requests = |world: &mut World, to, count| {
-        let before = world.counts.either[1];
+        let before = world.counts.requests;
         for _ in 0..count {
             world.receive(at(to, 0), Pattern::default(), 64).unwrap();
             world.send(at(0, 0), at(to, 0), 0, 50).unwrap();
             world.settle().unwrap();
         }
-        world.counts.either[1] - before
+        world.counts.requests - before
     };
     assert_eq!(world.engines[0].eager(process(1)).unwrap().threshold, 64);
     world.times = [9, 3];

@@ -29,6 +29,13 @@ struct World {
     seen: u64,
 }
 
+impl World {
+    fn new(random: Rng, capacity: usize, ring: Vec<u8>, connection: VecDeque<u8>) -> World {
+        let (late, heads) = (Vec::new(), VecDeque::new());
+        World { random, connection, capacity, ended: false, ring, ring_is_gone: false, late, heads, seen: 0 }
+    }
+}
+
 /// What the program writes: its bytes are numbered.
 struct Writer<'a> {
     world: &'a mut World,
@@ -153,17 +160,7 @@ fn run(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     let least = if random.percent(50) { 1 } else { 1 + random.below(SMALLEST / 2) };
     let (mut outgoing, mut incoming) = (Outgoing::new(size).unwrap().with(bug), Incoming::new(size).unwrap().with(bug));
     let ring_goes = random.percent(10).then(|| random.below(data.len()));
-    let mut world = World {
-        random,
-        connection: VecDeque::new(),
-        capacity,
-        ended: false,
-        ring: vec![0; size as usize],
-        ring_is_gone: false,
-        late: Vec::new(),
-        heads: VecDeque::new(),
-        seen: 0,
-    };
+    let mut world = World::new(random, capacity, vec![0; size as usize], VecDeque::new());
     let (mut written, mut got) = (0, Vec::<u8>::new());
     let wrong = |what: String| Err(format!("rules: {what}"));
     for _ in 0..2_000_000 {
@@ -255,17 +252,7 @@ fn a_stream_without_rules_is_refused_and_reads_nothing_outside() {
         ring.iter_mut().for_each(|byte| *byte = if random.percent(90) { 0 } else { random.below(256_u32) as u8 });
         let codes = if random.percent(50) { 3 } else { 256_u32 };
         let connection = (0..random.below(3000)).map(|_| random.below(codes) as u8).collect();
-        let mut world = World {
-            random,
-            connection,
-            capacity: 3000,
-            ended: true,
-            ring,
-            ring_is_gone: false,
-            late: Vec::new(),
-            heads: VecDeque::new(),
-            seen: 0,
-        };
+        let mut world = World { ended: true, ..World::new(random, 3000, ring, connection) };
         // `World::ring` panics outside of the ring.
         for _ in 0..10_000 {
             match read(&mut incoming, &mut world, &mut [0; 700]) {
@@ -300,17 +287,10 @@ fn any_words_are_no_state_or_one_that_stays_inside_the_ring() {
             _ => random.below(u64::MAX),
         };
         let words: [u64; 5] = std::array::from_fn(|_| word(&mut random));
-        let mut world = World {
-            capacity: 3000,
-            ended: true,
-            ring: random.below(1_u64 << 20).to_le_bytes().into_iter().cycle().take(size as usize).collect(),
-            ring_is_gone: false,
-            late: Vec::new(),
-            connection: (0..random.below(300_u32)).map(|_| random.below(150_u32) as u8).collect(),
-            heads: VecDeque::new(),
-            seen: word(&mut random),
-            random,
-        };
+        let ring = random.below(1_u64 << 20).to_le_bytes().into_iter().cycle().take(size as usize).collect();
+        let connection = (0..random.below(300_u32)).map(|_| random.below(150_u32) as u8).collect();
+        let seen = word(&mut random);
+        let mut world = World { ended: true, seen, ..World::new(random, 3000, ring, connection) };
         // The shell compares its size with that of the memory.
         if let Some(mut outgoing) = Outgoing::of([words[0], words[1], words[4]]).filter(|o| o.size() <= size) {
             assert_eq!(outgoing.words(), [words[0], words[1], words[4]]);
@@ -347,19 +327,8 @@ fn a_head_that_lies_is_a_violation() {
 
 #[test]
 fn raw_again_after_its_code() {
-    let random = Rng::new(1);
     let connection = [Frame::Bytes(2).code(), b'a', b'b', Frame::Raw.code(), b'c'].into();
-    let mut world = World {
-        random,
-        connection,
-        capacity: 9,
-        ended: false,
-        ring: Vec::new(),
-        ring_is_gone: true,
-        late: Vec::new(),
-        heads: VecDeque::new(),
-        seen: 0,
-    };
+    let mut world = World { ring_is_gone: true, ..World::new(Rng::new(1), 9, Vec::new(), connection) };
     let mut buffer = [0; 9];
     let found = read(&mut Incoming::default(), &mut world, &mut buffer).unwrap();
     assert_eq!((found.bytes, found.raw, &buffer[..2], world.connection), (2, true, &b"ab"[..], [b'c'].into()));

@@ -4,7 +4,7 @@
 //! files that have none.
 
 use crate::fail;
-use crate::next::next;
+use crate::next::replaced;
 use libc::{aiocb, c_int, sigevent};
 use telegraphos_sockets::refuse;
 
@@ -24,13 +24,9 @@ unsafe fn may(operation: *const aiocb) -> bool {
 
 /// Functions of one operation.
 macro_rules! operations {
-    ($($name:ident),*) => { $(
-        #[unsafe(no_mangle)]
-        unsafe extern "C-unwind" fn $name(operation: *mut aiocb) -> c_int {
-            // SAFETY: the program's operation.
-            if unsafe { may(operation) } { next!($name(operation: *mut aiocb) -> c_int) } else { -1 }
-        }
-    )* };
+    ($($name:ident),*) => { replaced! { $(
+        fn $name(operation: *mut aiocb) -> c_int = |next| if may(operation) { next() } else { -1 };
+    )* } };
 }
 
 // Both have the same structure on machines of 64 bits.
@@ -38,23 +34,12 @@ operations!(aio_read, aio_read64, aio_write, aio_write64);
 
 /// Functions of a list of operations.
 macro_rules! lists {
-    ($($name:ident),*) => { $(
-        #[unsafe(no_mangle)]
-        unsafe extern "C-unwind" fn $name(
-            mode: c_int,
-            list: *const *mut aiocb,
-            count: c_int,
-            event: *mut sigevent,
-        ) -> c_int {
-            for at in 0..usize::try_from(count).unwrap_or(0) {
-                // SAFETY: the program's list.
-                if !unsafe { may(*list.add(at)) } {
-                    return -1;
-                }
-            }
-            next!($name(mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut sigevent) -> c_int)
-        }
-    )* };
+    ($($name:ident),*) => { replaced! { $(
+        fn $name(mode: c_int, list: *const *mut aiocb, count: c_int, event: *mut sigevent) -> c_int = |next| {
+            let may_all = (0..usize::try_from(count).unwrap_or(0)).all(|at| may(*list.add(at)));
+            if may_all { next() } else { -1 }
+        };
+    )* } };
 }
 
 lists!(lio_listio, lio_listio64);

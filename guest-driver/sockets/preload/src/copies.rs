@@ -3,7 +3,7 @@
 
 use crate::descriptors::quietly;
 use crate::fail;
-use crate::next::next;
+use crate::next::{aliases, replaced};
 use crate::streams::take;
 use libc::{c_int, c_ulong};
 use telegraphos_sockets::{duplicated, is_own_descriptor};
@@ -20,28 +20,19 @@ fn copied(old: c_int, new: c_int) -> c_int {
     new
 }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn dup(old: c_int) -> c_int {
-    let new = next!(dup(old: c_int) -> c_int);
-    copied(old, new)
-}
-
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn dup2(old: c_int, new: c_int) -> c_int {
+/// The same, where `new` is the program's wish; a descriptor of ours is not to be had.
+fn copied_to(old: c_int, new: c_int, next: impl FnOnce() -> c_int) -> c_int {
     if is_own_descriptor(new) {
         fail(libc::EBADF);
         return -1;
     }
-    copied(old, next!(dup2(old: c_int, new: c_int) -> c_int))
+    copied(old, next())
 }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
-    if is_own_descriptor(new) {
-        fail(libc::EBADF);
-        return -1;
-    }
-    copied(old, next!(dup3(old: c_int, new: c_int, flags: c_int) -> c_int))
+replaced! {
+    pub(crate) fn dup(old: c_int) -> c_int = |next| copied(old, next());
+    pub(crate) fn dup2(old: c_int, new: c_int) -> c_int = |next| copied_to(old, new, next);
+    pub(crate) fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int = |next| copied_to(old, new, next);
 }
 
 /// Whether a descriptor is to be marked, by a program that does not know it, that is to stay open across exec.
@@ -51,28 +42,20 @@ fn is_kept(fd: c_int, command: c_int) -> bool {
 
 /// Functions with commands for a descriptor. Only some commands have a third argument; the others ignore its value.
 macro_rules! commanding {
-    ($($name:ident),*) => { $(
-        #[unsafe(no_mangle)]
-        pub(crate) unsafe extern "C-unwind" fn $name(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+    ($($name:ident),*) => { replaced! { $(
+        pub(crate) fn $name(fd: c_int, command: c_int, argument: c_ulong) -> c_int = |next| {
             if is_kept(fd, command) {
                 return 0;
             }
-            let returned = next!($name(fd: c_int, command: c_int, argument: c_ulong) -> c_int);
+            let returned = next();
             if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) { copied(fd, returned) } else { returned }
-        }
-    )* };
+        };
+    )* } };
 }
 
 commanding!(fcntl, fcntl64);
 
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn __dup2(old: c_int, new: c_int) -> c_int {
-    // SAFETY: as ours.
-    unsafe { dup2(old, new) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn __fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
-    // SAFETY: as ours.
-    unsafe { fcntl(fd, command, argument) }
+aliases! {
+    __dup2 = dup2(old: c_int, new: c_int) -> c_int;
+    __fcntl = fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int;
 }

@@ -2,7 +2,7 @@
 //! Functions that make and close descriptors.
 
 use crate::fail;
-use crate::next::next;
+use crate::next::{aliases, next, replaced};
 use libc::{FILE, c_char, c_int, c_uint, msghdr, posix_spawn_file_actions_t, sockaddr, socklen_t};
 use telegraphos_sockets::{
     closed, duplicated, is_own_descriptor, is_tcp, is_tracked, opened, refuse, revalidate, same_as, tracked_from,
@@ -16,6 +16,36 @@ fn connected(fd: c_int) {
     }
 }
 
+/// Closes what is not ours, by `next`.
+pub(crate) fn closing<T: From<i8>>(fd: c_int, next: impl FnOnce() -> T) -> T {
+    if is_own_descriptor(fd) {
+        fail(libc::EBADF);
+        return T::from(-1);
+    }
+    closed(fd);
+    next()
+}
+
+fn accepted(new: c_int) -> c_int {
+    quietly(|| connected(new));
+    new
+}
+
+/// What libc has put something else in the place of, and has `returned` from.
+fn standard_streams_have_changed<T>(returned: T) -> T {
+    quietly(|| (0..=libc::STDERR_FILENO).for_each(revalidate));
+    returned
+}
+
+/// A stream of libc's for a descriptor: its buffers read and write past these functions.
+fn buffered(fd: c_int, next: impl FnOnce() -> *mut FILE) -> *mut FILE {
+    if !refuse(fd) {
+        fail(libc::EINVAL);
+        return std::ptr::null_mut();
+    }
+    next()
+}
+
 /// Runs `calls` and leaves errno as it was before.
 pub(crate) fn quietly(calls: impl FnOnce()) {
     // SAFETY: this thread's errno.
@@ -24,55 +54,78 @@ pub(crate) fn quietly(calls: impl FnOnce()) {
     fail(errno);
 }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
-    let fd = next!(socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int);
-    opened(fd);
-    fd
-}
+replaced! {
+    pub(crate) fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int = |next| {
+        let fd = next();
+        opened(fd);
+        fd
+    };
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn connect(fd: c_int, to: *const sockaddr, length: socklen_t) -> c_int {
-    let returned = next!(connect(fd: c_int, to: *const sockaddr, length: socklen_t) -> c_int);
-    // A second call says how the first one ended.
-    if !is_tracked(fd) {
-        quietly(|| {
-            // SAFETY: this thread's errno.
-            if returned == 0 || unsafe { *libc::__errno_location() } == libc::EINPROGRESS {
-                connected(fd);
+    pub(crate) fn connect(fd: c_int, to: *const sockaddr, length: socklen_t) -> c_int = |next| {
+        let returned = next();
+        // A second call says how the first one ended.
+        if !is_tracked(fd) {
+            quietly(|| {
+                // The latter is this thread's errno.
+                if returned == 0 || *libc::__errno_location() == libc::EINPROGRESS {
+                    connected(fd);
+                }
+            });
+        }
+        returned
+    };
+
+    pub(crate) fn accept(fd: c_int, from: *mut sockaddr, length: *mut socklen_t) -> c_int = |next| accepted(next());
+
+    pub(crate) fn accept4(
+        fd: c_int, from: *mut sockaddr, length: *mut socklen_t, flags: c_int
+    ) -> c_int = |next| accepted(next());
+
+    pub(crate) fn close(fd: c_int) -> c_int = |next| closing(fd, next);
+
+    /// Files of ours are opened again in the program that is started, which cannot find its connections without them.
+    fn posix_spawn_file_actions_addclosefrom_np(
+        actions: *mut posix_spawn_file_actions_t, first: c_int
+    ) -> c_int = |next| {
+        let mut failed = next();
+        for (fd, path) in telegraphos_sockets::inherited() {
+            if failed == 0 && fd >= first {
+                // The path is copied.
+                failed = libc::posix_spawn_file_actions_addopen(actions, fd, path.as_ptr(), libc::O_RDWR, 0);
             }
-        });
-    }
-    returned
+        }
+        failed
+    };
+
+    fn daemon(stays: c_int, keeps: c_int) -> c_int = |next| standard_streams_have_changed(next());
+
+    fn login_tty(fd: c_int) -> c_int = |next| standard_streams_have_changed(next());
+
+    fn forkpty(
+        terminal: *mut c_int, name: *mut c_char, properties: *const libc::termios, size: *const libc::winsize
+    ) -> libc::pid_t = |next| match next() {
+        0 => standard_streams_have_changed(0),
+        other => other,
+    };
+
+    // These open another file in the place of a stream's.
+    fn freopen(
+        path: *const c_char, mode: *const c_char, stream: *mut FILE
+    ) -> *mut FILE = |next| standard_streams_have_changed(next());
+
+    fn freopen64(
+        path: *const c_char, mode: *const c_char, stream: *mut FILE
+    ) -> *mut FILE = |next| standard_streams_have_changed(next());
+
+    fn _IO_file_attach(stream: *mut FILE, fd: c_int) -> *mut FILE = |next| buffered(fd, next);
+
+    fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE = |next| buffered(fd, next);
 }
 
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn accept(fd: c_int, from: *mut sockaddr, length: *mut socklen_t) -> c_int {
-    let new = next!(accept(fd: c_int, from: *mut sockaddr, length: *mut socklen_t) -> c_int);
-    quietly(|| connected(new));
-    new
-}
-
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn accept4(
-    fd: c_int,
-    from: *mut sockaddr,
-    length: *mut socklen_t,
-    flags: c_int,
-) -> c_int {
-    let new = next!(accept4(fd: c_int, from: *mut sockaddr, length: *mut socklen_t, flags: c_int) -> c_int);
-    quietly(|| connected(new));
-    new
-}
-
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
-    if is_own_descriptor(fd) {
-        fail(libc::EBADF);
-        return -1;
-    }
-    closed(fd);
-    next!(close(fd: c_int) -> c_int)
+aliases! {
+    __close = close(fd: c_int) -> c_int;
+    __connect = connect(fd: c_int, to: *const sockaddr, length: socklen_t) -> c_int;
+    _IO_fdopen = fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;
 }
 
 /// Closes what is not ours, from `first` to `last`, or does something else to it; `each` is called with each.
@@ -116,37 +169,6 @@ unsafe extern "C-unwind" fn closefrom(first: c_int) {
     others(first.max(0) as c_uint, c_uint::MAX, closed, telegraphos_sockets::close_range);
 }
 
-/// Files of ours are opened again in the program that is started, which cannot find its connections without them.
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn posix_spawn_file_actions_addclosefrom_np(
-    actions: *mut posix_spawn_file_actions_t,
-    first: c_int,
-) -> c_int {
-    let mut failed = next!(posix_spawn_file_actions_addclosefrom_np(
-        actions: *mut posix_spawn_file_actions_t,
-        first: c_int
-    ) -> c_int);
-    for (fd, path) in telegraphos_sockets::inherited() {
-        if failed == 0 && fd >= first {
-            // SAFETY: the program's actions; the path is copied.
-            failed = unsafe { libc::posix_spawn_file_actions_addopen(actions, fd, path.as_ptr(), libc::O_RDWR, 0) };
-        }
-    }
-    failed
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn __close(fd: c_int) -> c_int {
-    // SAFETY: as ours.
-    unsafe { close(fd) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn __connect(fd: c_int, to: *const sockaddr, length: socklen_t) -> c_int {
-    // SAFETY: as ours.
-    unsafe { connect(fd, to, length) }
-}
-
 /// A descriptor of another process, or one more of this one.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn pidfd_getfd(process: c_int, theirs: c_int, flags: c_uint) -> c_int {
@@ -162,83 +184,6 @@ pub(crate) unsafe extern "C-unwind" fn pidfd_getfd(process: c_int, theirs: c_int
         None => opened(new),
     });
     new
-}
-
-/// What libc has put something else in the place of.
-fn standard_streams_have_changed() {
-    quietly(|| (0..=libc::STDERR_FILENO).for_each(revalidate));
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn daemon(stays: c_int, keeps: c_int) -> c_int {
-    let returned = next!(daemon(stays: c_int, keeps: c_int) -> c_int);
-    standard_streams_have_changed();
-    returned
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn login_tty(fd: c_int) -> c_int {
-    let returned = next!(login_tty(fd: c_int) -> c_int);
-    standard_streams_have_changed();
-    returned
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn forkpty(
-    terminal: *mut c_int,
-    name: *mut c_char,
-    properties: *const libc::termios,
-    size: *const libc::winsize,
-) -> libc::pid_t {
-    let returned = next!(forkpty(
-        terminal: *mut c_int,
-        name: *mut c_char,
-        properties: *const libc::termios,
-        size: *const libc::winsize
-    ) -> libc::pid_t);
-    if returned == 0 {
-        standard_streams_have_changed();
-    }
-    returned
-}
-
-/// Functions that open another file in the place of a stream's.
-macro_rules! reopening {
-    ($($name:ident),*) => { $(
-        #[unsafe(no_mangle)]
-        unsafe extern "C-unwind" fn $name(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE {
-            let returned = next!($name(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE);
-            standard_streams_have_changed();
-            returned
-        }
-    )* };
-}
-
-reopening!(freopen, freopen64);
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn _IO_fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
-    // SAFETY: as ours.
-    unsafe { fdopen(fd, mode) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn _IO_file_attach(stream: *mut FILE, fd: c_int) -> *mut FILE {
-    if !refuse(fd) {
-        fail(libc::EINVAL);
-        return std::ptr::null_mut();
-    }
-    next!(_IO_file_attach(stream: *mut FILE, fd: c_int) -> *mut FILE)
-}
-
-/// libc's buffers read and write past these functions.
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
-    if !refuse(fd) {
-        fail(libc::EINVAL);
-        return std::ptr::null_mut();
-    }
-    next!(fdopen(fd: c_int, mode: *const c_char) -> *mut FILE)
 }
 
 /// Whether descriptors are passed with a message; those of connections are left alone from now on. False if it is too

@@ -2,9 +2,10 @@
 //! Functions that write text to a descriptor: libc's own write past those that are replaced.
 
 use crate::fail;
-use crate::next::next;
+use crate::next::{aliases, replaced};
 use crate::writing::write;
 use libc::{c_char, c_int, c_void, size_t};
+use std::ffi::CStr;
 use telegraphos_sockets::is_tracked;
 
 /// `va_list`, as functions get it: a pointer, on x86-64 and on aarch64.
@@ -39,32 +40,63 @@ fn write_made(fd: c_int, make: impl FnOnce(*mut *mut c_char) -> c_int) -> c_int 
     if written { length } else { -1 }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn vdprintf(fd: c_int, format: *const c_char, arguments: Arguments) -> c_int {
-    if !is_tracked(fd) {
-        return next!(vdprintf(fd: c_int, format: *const c_char, arguments: Arguments) -> c_int);
-    }
-    // SAFETY: the program's format and arguments.
-    write_made(fd, |text| unsafe { vasprintf(text, format, arguments) })
+replaced! {
+    fn vdprintf(fd: c_int, format: *const c_char, arguments: Arguments) -> c_int = |next| {
+        if !is_tracked(fd) {
+            return next();
+        }
+        write_made(fd, |text| vasprintf(text, format, arguments))
+    };
+
+    fn __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, arguments: Arguments) -> c_int = |next| {
+        if !is_tracked(fd) {
+            return next();
+        }
+        write_made(fd, |text| __vasprintf_chk(text, flag, format, arguments))
+    };
+
+    /// libc's writes to a copy of the descriptor of the standard error.
+    fn perror(what: *const c_char) -> () = |next| {
+        if !is_tracked(libc::STDERR_FILENO) {
+            return next();
+        }
+        // This thread's.
+        let errno = *libc::__errno_location();
+        let mut text = Vec::new();
+        if !what.is_null() {
+            let what = CStr::from_ptr(what);
+            if !what.is_empty() {
+                text.extend([what.to_bytes(), b": "].concat());
+            }
+        }
+        // The text of an errno stays until the next call in this thread.
+        text.extend(CStr::from_ptr(libc::strerror(errno)).to_bytes());
+        text.push(b'\n');
+        write_all(libc::STDERR_FILENO, &text);
+        fail(errno);
+    };
+
+    fn backtrace_symbols_fd(addresses: *const *mut c_void, count: c_int, fd: c_int) -> () = |next| {
+        if !is_tracked(fd) {
+            return next();
+        }
+        // As many names as addresses, in one piece of memory that libc makes.
+        let names = backtrace_symbols(addresses, count);
+        if names.is_null() {
+            return;
+        }
+        for at in 0..size_t::try_from(count).unwrap_or(0) {
+            let name = CStr::from_ptr(*names.add(at)).to_bytes();
+            // Where these have a space before the address, the other function has none.
+            let space = name.windows(2).position(|pair| pair == b" [").unwrap_or(name.len());
+            write_all(fd, &[&name[..space], name.get(space + 1..).unwrap_or_default(), b"\n"].concat());
+        }
+        libc::free(names.cast());
+    };
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn __vdprintf_chk(
-    fd: c_int,
-    flag: c_int,
-    format: *const c_char,
-    arguments: Arguments,
-) -> c_int {
-    if !is_tracked(fd) {
-        return next!(__vdprintf_chk(
-            fd: c_int,
-            flag: c_int,
-            format: *const c_char,
-            arguments: Arguments
-        ) -> c_int);
-    }
-    // SAFETY: as above.
-    write_made(fd, |text| unsafe { __vasprintf_chk(text, flag, format, arguments) })
+aliases! {
+    __backtrace_symbols_fd = backtrace_symbols_fd(addresses: *const *mut c_void, count: c_int, fd: c_int) -> ();
 }
 
 /// What a function with variable arguments is called with behind its named ones. The x86-64 ABI passes numbers and
@@ -110,101 +142,26 @@ mod variable {
         with((&raw mut list).cast())
     }
 
-    #[unsafe(no_mangle)]
-    #[allow(clippy::too_many_arguments, reason = "the registers of the ABI")]
-    unsafe extern "C-unwind" fn dprintf(
-        fd: c_int,
-        format: *const c_char,
-        a: u64,
-        b: u64,
-        c: u64,
-        d: u64,
-        v0: f64,
-        v1: f64,
-        v2: f64,
-        v3: f64,
-        v4: f64,
-        v5: f64,
-        v6: f64,
-        v7: f64,
-        stack: Stack,
-    ) -> c_int {
-        let vectors = [v0, v1, v2, v3, v4, v5, v6, v7];
-        // SAFETY: as ours, with the program's arguments.
-        list(2, [0, 0, a, b, c, d], vectors, &stack, |arguments| unsafe { vdprintf(fd, format, arguments) })
+    /// Functions of the named arguments, of as many numbers as there are registers for, and of `va_list`'s other parts.
+    macro_rules! variable {
+        ($( $name:ident($($named:ident: $type:ty),*; $($number:ident)*) = $count:literal, $with:ident; )*) => { $(
+            #[unsafe(no_mangle)]
+            #[allow(clippy::too_many_arguments, reason = "the registers of the ABI")]
+            unsafe extern "C-unwind" fn $name(
+                $($named: $type,)* $($number: u64,)*
+                v0: f64, v1: f64, v2: f64, v3: f64, v4: f64, v5: f64, v6: f64, v7: f64, stack: Stack,
+            ) -> c_int {
+                let mut numbers = [0; 6];
+                numbers[$count..].copy_from_slice(&[$($number),*]);
+                let vectors = [v0, v1, v2, v3, v4, v5, v6, v7];
+                // SAFETY: as ours, with the program's arguments.
+                list($count, numbers, vectors, &stack, |arguments| unsafe { $with($($named,)* arguments) })
+            }
+        )* };
     }
 
-    #[unsafe(no_mangle)]
-    #[allow(clippy::too_many_arguments, reason = "the registers of the ABI")]
-    unsafe extern "C-unwind" fn __dprintf_chk(
-        fd: c_int,
-        flag: c_int,
-        format: *const c_char,
-        a: u64,
-        b: u64,
-        c: u64,
-        v0: f64,
-        v1: f64,
-        v2: f64,
-        v3: f64,
-        v4: f64,
-        v5: f64,
-        v6: f64,
-        v7: f64,
-        stack: Stack,
-    ) -> c_int {
-        let vectors = [v0, v1, v2, v3, v4, v5, v6, v7];
-        // SAFETY: as ours, with the program's arguments.
-        list(3, [0, 0, 0, a, b, c], vectors, &stack, |arguments| unsafe { __vdprintf_chk(fd, flag, format, arguments) })
+    variable! {
+        dprintf(fd: c_int, format: *const c_char; a b c d) = 2, vdprintf;
+        __dprintf_chk(fd: c_int, flag: c_int, format: *const c_char; a b c) = 3, __vdprintf_chk;
     }
-}
-
-/// libc's writes to a copy of the descriptor of the standard error.
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn perror(what: *const c_char) {
-    if !is_tracked(libc::STDERR_FILENO) {
-        return next!(perror(what: *const c_char) -> ());
-    }
-    // SAFETY: this thread's errno.
-    let errno = unsafe { *libc::__errno_location() };
-    let mut text = Vec::new();
-    if !what.is_null() {
-        // SAFETY: the program's string.
-        let what = unsafe { std::ffi::CStr::from_ptr(what) };
-        if !what.is_empty() {
-            text.extend([what.to_bytes(), b": "].concat());
-        }
-    }
-    // SAFETY: the text of an errno, which stays until the next call in this thread.
-    text.extend(unsafe { std::ffi::CStr::from_ptr(libc::strerror(errno)) }.to_bytes());
-    text.push(b'\n');
-    write_all(libc::STDERR_FILENO, &text);
-    fail(errno);
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn backtrace_symbols_fd(addresses: *const *mut c_void, count: c_int, fd: c_int) {
-    if !is_tracked(fd) {
-        return next!(backtrace_symbols_fd(addresses: *const *mut c_void, count: c_int, fd: c_int) -> ());
-    }
-    // SAFETY: the program's addresses.
-    let names = unsafe { backtrace_symbols(addresses, count) };
-    if names.is_null() {
-        return;
-    }
-    for at in 0..size_t::try_from(count).unwrap_or(0) {
-        // SAFETY: as many names as addresses.
-        let name = unsafe { std::ffi::CStr::from_ptr(*names.add(at)) }.to_bytes();
-        // Where these have a space before the address, the other function has none.
-        let space = name.windows(2).position(|pair| pair == b" [").unwrap_or(name.len());
-        write_all(fd, &[&name[..space], name.get(space + 1..).unwrap_or_default(), b"\n"].concat());
-    }
-    // SAFETY: libc has made it, as one piece of memory.
-    unsafe { libc::free(names.cast()) };
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn __backtrace_symbols_fd(addresses: *const *mut c_void, count: c_int, fd: c_int) {
-    // SAFETY: as ours.
-    unsafe { backtrace_symbols_fd(addresses, count, fd) }
 }

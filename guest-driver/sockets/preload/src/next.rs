@@ -40,3 +40,37 @@ macro_rules! next {
     }};
 }
 pub(crate) use next;
+
+/// Functions in place of libc's: `replaced! { fn NAME(ARGUMENTS) -> RESULT = |next| BODY; ... }`, where `next()` calls
+/// the function behind ours with the arguments of ours. Bodies are unsafe code that relies on what the program promises
+/// to libc: its buffers, vectors, messages and numbers are such.
+macro_rules! replaced {
+    ($(
+        $(#[$meta:meta])*
+        $vis:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) -> $returns:ty = |$next:ident| $body:expr;
+    )*) => { $(
+        $(#[$meta])*
+        #[unsafe(no_mangle)]
+        #[allow(unused_unsafe, reason = "some have no use for the program's promises")]
+        #[allow(clippy::macro_metavars_in_unsafe, reason = "bodies are unsafe code, as said above")]
+        $vis unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $returns {
+            let $next = move || crate::next::next!($name($($arg: $type),*) -> $returns);
+            // SAFETY: as the program calls it, which keeps what it promises to libc.
+            unsafe { $body }
+        }
+    )* };
+}
+pub(crate) use replaced;
+
+/// Other names of libc's for functions above: `aliases! { NAME = FUNCTION(ARGUMENTS) -> RESULT; ... }`. Offsets of both
+/// have 64 bits.
+macro_rules! aliases {
+    ($( $name:ident = $of:ident($($arg:ident: $type:ty),*) -> $returns:ty; )*) => { $(
+        #[unsafe(no_mangle)]
+        unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $returns {
+            // SAFETY: as ours.
+            unsafe { $of($($arg),*) }
+        }
+    )* };
+}
+pub(crate) use aliases;

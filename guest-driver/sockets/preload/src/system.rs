@@ -2,14 +2,15 @@
 //! System calls by their numbers, and processes that are made past `fork`.
 
 use crate::copies::{dup, dup2, dup3, fcntl};
-use crate::descriptors::{accept, accept4, close_range, connect, pidfd_getfd, socket};
-use crate::next::next;
+use crate::descriptors::{accept, accept4, close_range, closing, connect, pidfd_getfd, socket};
+use crate::next::{aliases, next, replaced};
 use crate::options::{getsockopt, ioctl, setsockopt};
 use crate::reading::{preadv2, read, readv, recvfrom, recvmmsg, recvmsg};
+use crate::users::changed;
 use crate::writing::{pwritev2, sendfile, sendmmsg, sendmsg, sendto, splice, write, writev};
 use crate::{fail, returned};
 use libc::{c_int, c_long, c_void, pid_t};
-use telegraphos_sockets::{closed, forked, forking, is_own_descriptor, is_tracked, system_call, user_has_changed};
+use telegraphos_sockets::{forked, forking, is_tracked, system_call};
 
 /// A system call by its number: what is done to connections above is done to them here. There is no ring of the
 /// kernel's (`io_uring`), which reads and writes past all functions: programs have another way where a kernel has none.
@@ -33,14 +34,7 @@ unsafe extern "C-unwind" fn syscall(
     // SAFETY: as the program calls these system calls, which take what the functions take.
     unsafe {
         match number {
-            libc::SYS_close => {
-                if is_own_descriptor(fd) {
-                    fail(libc::EBADF);
-                    return -1;
-                }
-                closed(fd);
-                raw()
-            }
+            libc::SYS_close => closing(fd, raw),
             libc::SYS_close_range => close_range(a as _, b as _, c as _).into(),
             libc::SYS_socket => socket(fd, b as _, c as _).into(),
             libc::SYS_connect => connect(fd, b as _, c as _).into(),
@@ -57,13 +51,7 @@ unsafe extern "C-unwind" fn syscall(
                 -1
             }
             // Of the thread alone, which may be the only one.
-            libc::SYS_setuid | libc::SYS_setreuid | libc::SYS_setresuid => {
-                let returned = raw();
-                if returned == 0 {
-                    user_has_changed();
-                }
-                returned
-            }
+            libc::SYS_setuid | libc::SYS_setreuid | libc::SYS_setresuid => changed(raw()),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_fork => as_forked(raw),
             libc::SYS_clone if a & libc::CLONE_VM as usize == 0 => as_forked(raw),
@@ -106,14 +94,15 @@ fn as_forked(call: impl FnOnce() -> c_long) -> c_long {
     returned
 }
 
-/// The same as `fork` without what is registered with `pthread_atfork`: a handler of a signal may call it.
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn _Fork() -> pid_t {
-    let returned = next!(_Fork() -> pid_t);
-    if returned == 0 {
-        forked();
-    }
-    returned
+replaced! {
+    /// The same as `fork` without what is registered with `pthread_atfork`: a handler of a signal may call it.
+    fn _Fork() -> pid_t = |next| {
+        let returned = next();
+        if returned == 0 {
+            forked();
+        }
+        returned
+    };
 }
 
 type Begin = unsafe extern "C" fn(*mut c_void) -> c_int;
@@ -164,16 +153,9 @@ unsafe extern "C-unwind" fn clone(
     }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn __clone(
-    function: Option<Begin>,
-    stack: *mut c_void,
-    flags: c_int,
-    argument: *mut c_void,
-    parent: usize,
-    local: usize,
-    child: usize,
-) -> c_int {
-    // SAFETY: as ours.
-    unsafe { clone(function, stack, flags, argument, parent, local, child) }
+aliases! {
+    __clone = clone(
+        function: Option<Begin>, stack: *mut c_void, flags: c_int, argument: *mut c_void,
+        parent: usize, local: usize, child: usize
+    ) -> c_int;
 }

@@ -1,33 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Functions that make the process another user's.
 
-use crate::next::next;
+use crate::next::replaced;
 use libc::{c_int, uid_t};
 use telegraphos_sockets::user_has_changed;
 
-fn changed(returned: c_int) -> c_int {
-    if returned == 0 {
+pub(crate) fn changed<T: Default + PartialEq>(returned: T) -> T {
+    if returned == T::default() {
         user_has_changed();
     }
     returned
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn setuid(user: uid_t) -> c_int {
-    changed(next!(setuid(user: uid_t) -> c_int))
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn seteuid(user: uid_t) -> c_int {
-    changed(next!(seteuid(user: uid_t) -> c_int))
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn setreuid(real: uid_t, effective: uid_t) -> c_int {
-    changed(next!(setreuid(real: uid_t, effective: uid_t) -> c_int))
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C-unwind" fn setresuid(real: uid_t, effective: uid_t, saved: uid_t) -> c_int {
-    changed(next!(setresuid(real: uid_t, effective: uid_t, saved: uid_t) -> c_int))
+replaced! {
+    fn setuid(user: uid_t) -> c_int = |next| changed(next());
+    fn seteuid(user: uid_t) -> c_int = |next| changed(next());
+    fn setreuid(real: uid_t, effective: uid_t) -> c_int = |next| changed(next());
+    fn setresuid(real: uid_t, effective: uid_t, saved: uid_t) -> c_int = |next| changed(next());
 }

@@ -2,11 +2,12 @@
 //! A cluster of engines, and what is expected of it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use telegraphos_daemon_core::protocol::{Answer, Envelope, Letter, Request, decode, encode};
 use telegraphos_daemon_core::{
     Action, Bug, Config, Engine, Event, Exit, Incarnation, Job, NodeInfo, Party, Place, Refusal, TaskId, User, Watched,
 };
-use telegraphos_testkit::Rng;
+use telegraphos_testkit::{Rng, counts};
 
 pub(crate) const NODES: u16 = 4;
 const SILENCE: u32 = 4;
@@ -26,34 +27,34 @@ macro_rules! ensure {
     };
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counts {
-    pub(crate) spawned: u64,
-    pub(crate) refused: u64,
-    pub(crate) told: u64,
-    pub(crate) lost: u64,
-    pub(crate) ended: u64,
-    pub(crate) killed: u64,
-    pub(crate) crashes: u64,
-    pub(crate) fenced: u64,
-    pub(crate) partitions: u64,
-    /// Requests refused since too many letters were on their way.
-    pub(crate) full: u64,
+counts! {
+    pub(crate) struct Counts {
+        spawned, refused, told, lost, ended, killed, crashes, fenced, partitions,
+        /// Requests refused since too many letters were on their way.
+        full,
+    }
 }
 
-impl Counts {
-    pub(crate) fn add(&mut self, other: Counts) {
-        self.spawned += other.spawned;
-        self.refused += other.refused;
-        self.told += other.told;
-        self.lost += other.lost;
-        self.ended += other.ended;
-        self.killed += other.killed;
-        self.crashes += other.crashes;
-        self.fenced += other.fenced;
-        self.partitions += other.partitions;
-        self.full += other.full;
+/// What is spawned.
+pub(crate) fn job() -> Job {
+    Job { argv: vec!["work".into()], env: Vec::new(), dir: "/".into(), logger: None }
+}
+
+/// The daemon of node 0, with other nodes that are alive.
+pub(crate) fn engine(others: u16) -> Engine {
+    let mut engine = Engine::new(Config::new(0, 1, 8));
+    for node in 1..=others {
+        engine.handle(Event::Heard { node, incarnation: 7, load: 0 });
     }
+    engine
+}
+
+/// A letter of another node's daemon, as bytes, as it really comes.
+pub(crate) fn letter_of(engine: &mut Engine, from: u16, letter: Letter) -> Vec<Action> {
+    static NUMBER: AtomicU64 = AtomicU64::new(1);
+    let envelope = Envelope { from: 7, to: 1, number: NUMBER.fetch_add(1, Relaxed), letter };
+    let envelope = decode::<Envelope>(&encode(&envelope).unwrap()).unwrap();
+    engine.handle(Event::Letter { from, envelope })
 }
 
 /// A process of a node.
@@ -341,10 +342,6 @@ impl World {
         Ok(())
     }
 
-    fn job() -> Job {
-        Job { argv: vec!["work".into()], env: Vec::new(), dir: "/".into(), logger: None }
-    }
-
     fn any_client(&mut self) -> Option<u64> {
         let clients: Vec<u64> = self.clients.keys().copied().collect();
         (!clients.is_empty()).then(|| clients[self.random.below(clients.len())])
@@ -380,7 +377,7 @@ impl World {
                 };
                 let partition = self.random.percent(40).then(|| ["a", "b"][self.random.below(2_usize)].into());
                 let count = 1 + self.random.below(6_u16);
-                self.request(client, Request::Spawn { place, count, partition, job: Self::job() })?;
+                self.request(client, Request::Spawn { place, count, partition, job: job() })?;
             }
             78..83 => {
                 let Some(client) = self.any_client() else { return Ok(()) };

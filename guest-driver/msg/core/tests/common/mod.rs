@@ -7,6 +7,7 @@ use telegraphos_msg_core::{
     Action, Choice, Config, Endpoint, Engine, Error, Failure, Packet, Pattern, Piece, Place, Process, ReceiveId,
     Received, SendId, TransferId,
 };
+use telegraphos_testkit::counts;
 
 pub(crate) fn process(n: usize) -> Process {
     Process { node: n as u16, number: 1 }
@@ -55,7 +56,7 @@ pub(crate) struct Flying {
 }
 
 /// Processes 0 to N - 1, whose threads are open, and their channels.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct World {
     config: Config,
     pub(crate) engines: Vec<Engine>,
@@ -79,27 +80,11 @@ pub(crate) struct World {
     pub(crate) counts: Counts,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Counts {
-    pub(crate) fetches: u32,
-    pub(crate) stores: u32,
-    pub(crate) takes: u32,
-    pub(crate) withdrawn: u32,
-    pub(crate) truncated: u32,
-    pub(crate) refused: u32,
-    /// Messages that might have gone either way, by that.
-    pub(crate) either: [u32; 2],
-}
-
-impl Counts {
-    pub(crate) fn add(&mut self, other: Counts) {
-        self.fetches += other.fetches;
-        self.stores += other.stores;
-        self.takes += other.takes;
-        self.withdrawn += other.withdrawn;
-        self.truncated += other.truncated;
-        self.refused += other.refused;
-        self.either.iter_mut().zip(other.either).for_each(|(count, other)| *count += other);
+counts! {
+    pub(crate) struct Counts {
+        fetches, stores, takes, withdrawn, truncated, refused,
+        /// Messages that might have gone either way, by the one they went.
+        slots, requests,
     }
 }
 
@@ -116,22 +101,7 @@ impl World {
             (0..processes).for_each(|peer| engine.connect(process(peer)).unwrap());
             (0..threads).for_each(|thread| engine.open(thread).unwrap());
         }
-        World {
-            config: config.clone(),
-            engines,
-            channels: BTreeMap::new(),
-            slots: BTreeMap::new(),
-            moves: Vec::new(),
-            moved: BTreeSet::new(),
-            sends: Vec::new(),
-            receives: Vec::new(),
-            arrived: Vec::new(),
-            gone: BTreeSet::new(),
-            closed: BTreeSet::new(),
-            follows: false,
-            times: [2, 1],
-            counts: Counts::default(),
-        }
+        World { config: config.clone(), engines, times: [2, 1], ..World::default() }
     }
 
     pub(crate) fn send(&mut self, from: Endpoint, to: Endpoint, tag: u32, length: usize) -> Result<usize, String> {
@@ -141,7 +111,8 @@ impl World {
         // A threshold that is wherever it may be: where either way is allowed, every other message goes the other one.
         let either = (self.config.floor() + 1..=self.config.eager).contains(&(length as u64));
         choice.request ^= either && !self.follows && number_of_it % 2 == 1;
-        self.counts.either[usize::from(choice.request)] += u32::from(either);
+        self.counts.slots += u64::from(either && !choice.request);
+        self.counts.requests += u64::from(either && choice.request);
         let place = choice.request.then_some(Place(number_of_it as u64));
         let id = match engine.send(from.thread, to, tag, length as u64, place) {
             Ok(id) => id,
@@ -384,7 +355,7 @@ impl World {
     fn check_received(&mut self, receive: usize) -> Result<(), String> {
         let wanted = &self.receives[receive];
         let Some(Ok(received)) = wanted.outcome else {
-            self.counts.withdrawn += u32::from(wanted.outcome == Some(Err(Failure::Withdrawn)));
+            self.counts.withdrawn += u64::from(wanted.outcome == Some(Err(Failure::Withdrawn)));
             return Ok(());
         };
         let Some(send) = wanted.expected else {
@@ -404,7 +375,7 @@ impl World {
                 ));
             }
         }
-        self.counts.truncated += u32::from(sent.length > wanted.buffer.len());
+        self.counts.truncated += u64::from(sent.length > wanted.buffer.len());
         Ok(())
     }
 
