@@ -58,6 +58,19 @@ pub fn finds(bug: impl Debug, check: &str, mut seeds: Range<u64>, run: impl Fn(u
     println!("{bug:?}: {}", found.unwrap_or_else(|| panic!("{bug:?} is not found by {check:?}, only by {others:#?}")));
 }
 
+/// A check that must pass over these seeds, and be the one that finds this bug.
+pub fn sees<B: Copy + Debug>(
+    bug: B,
+    says: &str,
+    seeds: Range<u64>,
+    check: impl Fn(u64, Option<B>) -> Result<(), String>,
+) {
+    for seed in seeds.clone() {
+        check(seed, None).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    }
+    finds(bug, says, seeds, |seed| check(seed, Some(bug)));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,12 +5,13 @@
 //! The driver is a model of `tg_irq` in `guest-driver/module/events.c`. Accesses to memory take effect in the order in
 //! which they are made; the barriers that ensure this on a processor are outside the model.
 
+use crate::common::node_up;
 use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use telegraphos_device_core::{Action, Bar, Bug, Event, Hib, HibConfig, Step, StepId, StepResult};
 use telegraphos_testkit::finds;
 use telegraphos_wire::regs::{self, Register};
-use telegraphos_wire::{AtomicOp, STREAM_BLOCK, Status, WindowLayout, event};
+use telegraphos_wire::{AtomicOp, Status, WindowLayout, event};
 
 const EVENTS: u64 = 0x1000;
 const INDEX: u64 = 0x2000;
@@ -149,7 +150,7 @@ impl World {
         match choice {
             Choice::Cause => {
                 let node = self.nodes.next().unwrap();
-                self.event(Event::NodeUp { node, incarnation: 8, block: STREAM_BLOCK as u32 });
+                self.event(node_up(node, 8));
             }
             Choice::Change => {
                 self.changes -= 1;

@@ -2,10 +2,9 @@
 //! Copies between boards of one process: the near end's memory is lent to the other board, to be read by a put and to
 //! be filled by a get, and taken back before another owner may have it.
 
-use crate::common::{self, ALL, Cluster, EXPORTS};
+use crate::common::{self, ALL, Cluster, Driver, EXPORTS, copy_steps, copying, grant_clear, of_three};
 use telegraphos_device_core::{Bug, Event, Step};
-use telegraphos_wire::admin::{self, Command};
-use telegraphos_wire::context::{Launch, Operation};
+use telegraphos_wire::admin::Command;
 use telegraphos_wire::{MAX_BLOCK, STREAM_BLOCK, Status, UNIT};
 
 /// What is copied.
@@ -15,7 +14,7 @@ const SECRET: u8 = 0xee;
 
 /// Three nodes as in one process, or in three.
 fn three(seed: u64, bug: Option<Bug>, lends: bool) -> Cluster {
-    let mut c = Cluster::of_three(seed * 2 + u64::from(lends), ALL, bug);
+    let mut c = of_three(seed * 2 + u64::from(lends), ALL, bug);
     assert_eq!(c.block, if lends { MAX_BLOCK } else { STREAM_BLOCK });
     page(&mut c, 0).fill(PUBLIC);
     c
@@ -23,15 +22,13 @@ fn three(seed: u64, bug: Option<Bug>, lends: bool) -> Cluster {
 
 /// The first page of a node.
 fn page(c: &mut Cluster, node: u16) -> &mut [u8] {
-    &mut c.nodes[usize::from(node)].ram[EXPORTS as usize..(EXPORTS + UNIT) as usize]
+    c.pages_mut(node, 0, 1)
 }
 
 /// Node 0 launches a copy of a page, as operation 1 of slot `slot`.
 fn launch(c: &mut Cluster, slot: u8, to: u64, from: u64, length: u64) {
-    let launch = Launch { operation: Operation::Copy, notify: false, cookie: 1 };
-    for step in Cluster::copy_steps(launch, to, from, length) {
-        c.launch_step(0, 0, slot, step);
-    }
+    let launch = copying(1);
+    c.launch(0, 0, slot, copy_steps(launch, to, from, length));
 }
 
 /// The same of its first page to that of node 1.
@@ -42,7 +39,7 @@ fn put(c: &mut Cluster) {
 
 /// Of the first page.
 fn revoke() -> Command {
-    Command { opcode: admin::GRANT_CLEAR, count: 1, ..Command::default() }
+    grant_clear(0, 1)
 }
 
 /// How the memory of node 0 stops being what it lent.
@@ -59,14 +56,11 @@ enum End {
 fn end_loans(c: &mut Cluster, end: End) {
     match end {
         End::Revoked => {
-            assert_eq!(c.admin(0, revoke()).status, 0);
+            c.ok(0, revoke());
         }
         End::BusMasterOff => c.event(0, Event::BusMaster(false)),
         End::Reset => {
-            c.event(0, Event::Reset);
-            while c.nodes[0].resets == 0 {
-                assert!(c.step(), "the reset does not end");
-            }
+            c.reset(0);
         }
         End::NodeDown => c.event(0, Event::NodeDown { node: 1 }),
     }
@@ -80,9 +74,7 @@ fn end_loans(c: &mut Cluster, end: End) {
 fn nothing_is_read_behind_the_end(seed: u64, bug: Option<Bug>, end: End) -> Result<(), String> {
     let mut c = three(seed, bug, true);
     put(&mut c);
-    for _ in 0..c.rng.below(40) {
-        c.step();
-    }
+    c.some_steps(40);
     // The receiver is slow.
     c.hold(1, |step| matches!(step, Step::StoreBlock { .. }));
     end_loans(&mut c, end);
@@ -116,9 +108,7 @@ fn nothing_is_written_behind_the_end(seed: u64, bug: Option<Bug>, end: End) -> R
     page(&mut c, 1).fill(PUBLIC);
     let (to, from) = (c.address(0, 0, 0), c.address(1, 0, 0));
     launch(&mut c, 0, to, from, UNIT);
-    for _ in 0..c.rng.below(40) {
-        c.step();
-    }
+    c.some_steps(40);
     // The owner is slow.
     c.hold(1, |step| matches!(step, Step::LoadBlock { .. }));
     end_loans(&mut c, end);
@@ -153,7 +143,7 @@ fn what_was_taken_back_arrives_as_it_was() {
     c.hold_next(1, |step| matches!(step, Step::StoreBlock { .. }));
     c.settle();
     assert!(c.nodes[0].loans.outstanding() > 0, "the receiver has not copied yet");
-    assert_eq!(c.admin(0, revoke()).status, 0, "the revocation does not wait for the receiver");
+    assert_eq!(c.status(0, revoke()), Status::Ok, "the revocation does not wait for the receiver");
     assert_eq!(c.nodes[0].loans.outstanding(), 0);
     page(&mut c, 0).fill(SECRET);
     c.release();

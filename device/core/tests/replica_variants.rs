@@ -2,11 +2,11 @@
 //! The designs that s1 considers before its counters, and their cost: an owner without local update, reads stalled
 //! while a write is pending; and update against invalidate (SPEC items 24, 25, 28).
 
-use crate::common::Cluster;
 use crate::common::replicas::{Ideal, OWN, join, replicated, set, store, taken, word};
+use crate::common::{Cluster, Driver, replica_invalid};
 use std::collections::BTreeMap;
 use telegraphos_device_core::Bug;
-use telegraphos_wire::admin::{self, Command};
+use telegraphos_wire::admin;
 use telegraphos_wire::{Status, event};
 
 /// A program at a copy stores n and reads, 100 times. Returns the number of wrong reads, of reads that had to wait for
@@ -92,7 +92,7 @@ fn traffic(mode: u32, stores: u64) -> Traffic {
         } else {
             if !valid[&id] {
                 faults += 1;
-                let status = Status::from_u16(c.admin(id, fill[usize::from(id)].into()).status as u16);
+                let status = c.status(id, fill[usize::from(id)]);
                 assert_eq!(status, Status::Ok);
                 valid.insert(id, true);
             }
@@ -110,7 +110,7 @@ fn rest(c: &mut Cluster, valid: &mut BTreeMap<u16, bool>) {
         for (kind, _, value) in c.take_events(id) {
             if kind == event::REPLICA && value & event::REPLICA_INVALID != 0 {
                 valid.insert(id, false);
-                c.post(id, Command { opcode: admin::REPLICA_INVALID, index: 0, ..Command::default() });
+                c.post(id, replica_invalid(0));
             }
         }
     }
