@@ -18,7 +18,7 @@ fn pair(seed: u64, bug: Option<Bug>) -> Cluster {
 }
 
 /// A check must pass on the real core and fail with its deliberate bug, with an error that contains this text.
-fn sees(check: impl Fn(u64, Option<Bug>) -> Result<(), String>, bug: Bug, says: &str) {
+fn sees(bug: Bug, says: &str, check: impl Fn(u64, Option<Bug>) -> Result<(), String>) {
     common::sees(bug, says, 0..SEEDS, check);
 }
 
@@ -43,55 +43,47 @@ fn every_size_lands_and_reads_back_also_on_the_own_node() {
 
 #[test]
 fn i8_per_pair_fifo() {
-    sees(
-        |seed, bug| {
-            let mut c = pair(seed, bug);
-            for i in 0..40u64 {
-                for src in 0..2 {
-                    c.store(src, c.address(2, 0, 8 * (c.rng.clone().next() % 512)), 8, u64::from(src) << 32 | (i + 1));
-                }
-                if c.rng.below(3) == 0 {
-                    c.step();
-                }
+    sees(Bug::ServeOutOfOrder, "performed [", |seed, bug| {
+        let mut c = pair(seed, bug);
+        for i in 0..40u64 {
+            for src in 0..2 {
+                c.store(src, c.address(2, 0, 8 * (c.rng.clone().next() % 512)), 8, u64::from(src) << 32 | (i + 1));
             }
-            c.settle();
-            for src in 0..2u64 {
-                let seen: Vec<u64> = c.nodes[2].performed.iter().map(|p| p.1).filter(|v| v >> 32 == src).collect();
-                let wanted: Vec<u64> = (1..=40).map(|i| src << 32 | i).collect();
-                if seen != wanted {
-                    return Err(format!("source {src}: performed {seen:x?}"));
-                }
+            if c.rng.below(3) == 0 {
+                c.step();
             }
-            Ok(())
-        },
-        Bug::ServeOutOfOrder,
-        "performed [",
-    );
+        }
+        c.settle();
+        for src in 0..2u64 {
+            let seen: Vec<u64> = c.nodes[2].performed.iter().map(|p| p.1).filter(|v| v >> 32 == src).collect();
+            let wanted: Vec<u64> = (1..=40).map(|i| src << 32 | i).collect();
+            if seen != wanted {
+                return Err(format!("source {src}: performed {seen:x?}"));
+            }
+        }
+        Ok(())
+    });
 }
 
 #[test]
 fn i7_quiet_waits_for_every_earlier_store() {
-    sees(
-        |seed, bug| {
-            let mut c = pair(seed, bug);
-            for i in 0..30u64 {
-                let dst = 1 + (i % 2) as u16;
-                c.store(0, c.address(dst, 0, 8 * i), 8, i + 1);
+    sees(Bug::QuietIgnoresOutstanding, "is missing after quiet", |seed, bug| {
+        let mut c = pair(seed, bug);
+        for i in 0..30u64 {
+            let dst = 1 + (i % 2) as u16;
+            c.store(0, c.address(dst, 0, 8 * i), 8, i + 1);
+        }
+        if c.quiet(0, context::QUIET_ALL, 7) != 0 {
+            return Err("quiet reports an error".into());
+        }
+        for i in 0..30u64 {
+            let dst = 1 + (i % 2) as u16;
+            if c.ram_u64(dst, EXPORTS + 8 * i) != i + 1 {
+                return Err(format!("store {i} is missing after quiet"));
             }
-            if c.quiet(0, context::QUIET_ALL, 7) != 0 {
-                return Err("quiet reports an error".into());
-            }
-            for i in 0..30u64 {
-                let dst = 1 + (i % 2) as u16;
-                if c.ram_u64(dst, EXPORTS + 8 * i) != i + 1 {
-                    return Err(format!("store {i} is missing after quiet"));
-                }
-            }
-            Ok(())
-        },
-        Bug::QuietIgnoresOutstanding,
-        "is missing after quiet",
-    );
+        }
+        Ok(())
+    });
 }
 
 #[test]
@@ -136,8 +128,7 @@ fn i7_a_quiet_of_an_import_that_is_not_open_is_answered() {
     c.start_quiet(0, 5, 9, 46);
     c.settle();
     assert_eq!(c.quiet_word(0, 5), (Status::Unmapped as u16, 46));
-    c.release();
-    c.settle();
+    c.go_on();
     assert_eq!(c.quiet_word(0, 5), (Status::Unmapped as u16, 46));
 }
 
@@ -164,30 +155,25 @@ fn quiet_with_a_loss(seed: u64, bug: Option<Bug>, cookie: u64) -> Cluster {
 
 #[test]
 fn i7_e19_an_acknowledgement_takes_no_loss_from_a_quiet_that_waits() {
-    sees(
-        |seed, bug| {
-            let mut c = quiet_with_a_loss(seed, bug, 44);
-            c.ok(0, import_ack(1));
-            // Nor does a later import under the same number, after the acknowledgement.
-            if seed % 3 == 0 {
-                c.ok(0, import_clear(1));
-                c.export(1, "other", 0, 2, RW);
-                c.import(0, 1, "other", 1, 0);
-            }
-            c.release();
-            c.settle();
-            let found = c.quiet_word(0, 5);
-            if found != (Status::NotGranted as u16, 44) {
-                return Err(format!("the quiet that waited for a lost store says {found:?}"));
-            }
-            if c.quiet(0, context::QUIET_ALL, 45) != 0 {
-                return Err("a quiet behind the acknowledgement reports what was acknowledged".into());
-            }
-            Ok(())
-        },
-        Bug::QuietReadsPresentError,
-        "the quiet that waited for a lost store says",
-    );
+    sees(Bug::QuietReadsPresentError, "the quiet that waited for a lost store says", |seed, bug| {
+        let mut c = quiet_with_a_loss(seed, bug, 44);
+        c.ok(0, import_ack(1));
+        // Nor does a later import under the same number, after the acknowledgement.
+        if seed % 3 == 0 {
+            c.ok(0, import_clear(1));
+            c.export(1, "other", 0, 2, RW);
+            c.import(0, 1, "other", 1, 0);
+        }
+        c.go_on();
+        let found = c.quiet_word(0, 5);
+        if found != (Status::NotGranted as u16, 44) {
+            return Err(format!("the quiet that waited for a lost store says {found:?}"));
+        }
+        if c.quiet(0, context::QUIET_ALL, 45) != 0 {
+            return Err("a quiet behind the acknowledgement reports what was acknowledged".into());
+        }
+        Ok(())
+    });
 }
 
 #[test]
@@ -228,54 +214,42 @@ fn quiet_of_one_import_does_not_wait_for_another() {
 
 #[test]
 fn no_store_is_lost_however_small_the_buffers() {
-    sees(
-        |seed, bug| {
-            let mut c = pair(seed, bug);
-            for i in 0..200u64 {
-                c.store(0, c.address(1, 0, 8 * i), 8, i + 1);
-            }
-            c.settle();
-            let missing = (0..200u64).filter(|i| c.ram_u64(1, EXPORTS + 8 * i) != i + 1).count();
-            if missing == 0 { Ok(()) } else { Err(format!("{missing} stores are missing")) }
-        },
-        Bug::DropWhenFull,
-        "stores are missing",
-    );
+    sees(Bug::DropWhenFull, "stores are missing", |seed, bug| {
+        let mut c = pair(seed, bug);
+        c.store_words(0, 1, 0..200);
+        c.settle();
+        let missing = (0..200u64).filter(|i| c.ram_u64(1, EXPORTS + 8 * i) != i + 1).count();
+        if missing == 0 { Ok(()) } else { Err(format!("{missing} stores are missing")) }
+    });
 }
 
 #[test]
 fn an_old_generation_is_refused() {
-    sees(
-        |seed, bug| {
-            let mut c = pair(seed, bug);
-            let address = c.address(1, 0, 16);
-            c.store(0, address, 8, 1);
-            c.settle();
-            c.ok(1, grant_clear(0, 2));
-            c.ok(1, withdraw("seg"));
-            c.export(1, "other", 0, 2, RW);
-            c.store(0, address, 8, 0xbad);
-            let quiet = c.quiet(0, 1, 3);
-            if c.ram_u64(1, EXPORTS + 16) != 1 {
-                return Err("the new owner's memory was written".into());
-            }
-            if quiet != Status::Stale as u16 {
-                return Err("quiet does not report the refusal".into());
-            }
-            Ok(())
-        },
-        Bug::IgnoreGeneration,
-        "the new owner's memory was written",
-    );
+    sees(Bug::IgnoreGeneration, "the new owner's memory was written", |seed, bug| {
+        let mut c = pair(seed, bug);
+        let address = c.address(1, 0, 16);
+        c.store(0, address, 8, 1);
+        c.settle();
+        c.ok(1, grant_clear(0, 2));
+        c.ok(1, withdraw("seg"));
+        c.export(1, "other", 0, 2, RW);
+        c.store(0, address, 8, 0xbad);
+        let quiet = c.quiet(0, 1, 3);
+        if c.ram_u64(1, EXPORTS + 16) != 1 {
+            return Err("the new owner's memory was written".into());
+        }
+        if quiet != Status::Stale as u16 {
+            return Err("quiet does not report the refusal".into());
+        }
+        Ok(())
+    });
 }
 
 #[test]
 fn revocation_completes_only_when_nothing_is_in_flight() {
     for seed in 0..SEEDS {
         let mut c = pair(seed, None);
-        for i in 0..20u64 {
-            c.store(0, c.address(1, 0, 8 * i), 8, i + 1);
-        }
+        c.store_words(0, 1, 0..20);
         c.some_steps(40);
         c.admin(1, grant_clear(0, 2));
         let before = c.nodes[1].performed.len();
@@ -286,90 +260,79 @@ fn revocation_completes_only_when_nothing_is_in_flight() {
 
 #[test]
 fn no_store_passes_a_lost_one() {
-    sees(
-        |seed, bug| {
-            let mut c = pair(seed, bug);
-            // A store that may not be made is lost among others; what follows must not land until acknowledged.
-            let address = c.address(1, 1, 0);
-            for i in 0..20u64 {
-                c.store(0, c.address(1, 0, 8 * i), 8, i + 1);
-            }
-            let clear = grant_clear(0, 1);
-            c.admin(1, clear);
-            let before = c.quiet(0, 1, 3);
-            c.store(0, c.address(1, 0, 0), 8, 1);
-            c.settle();
-            assert!(before != 0 || c.quiet(0, 1, 4) == Status::NotGranted as u16);
-            c.store(0, address, 8, 0xbad);
-            c.settle();
-            if c.ram_u64(1, EXPORTS + UNIT) != 0 {
-                return Err("a store passed a lost one".into());
-            }
-            c.ok(0, import_ack(1));
-            c.store(0, address, 8, 6);
-            c.settle();
-            assert_eq!(c.ram_u64(1, EXPORTS + UNIT), 6, "an acknowledged import works again");
-            Ok(())
-        },
-        Bug::PassLostStore,
-        "a store passed a lost one",
-    );
+    sees(Bug::PassLostStore, "a store passed a lost one", |seed, bug| {
+        let mut c = pair(seed, bug);
+        // A store that may not be made is lost among others; what follows must not land until acknowledged.
+        let address = c.address(1, 1, 0);
+        c.store_words(0, 1, 0..20);
+        c.admin(1, grant_clear(0, 1));
+        let before = c.quiet(0, 1, 3);
+        c.store(0, c.address(1, 0, 0), 8, 1);
+        c.settle();
+        assert!(before != 0 || c.quiet(0, 1, 4) == Status::NotGranted as u16);
+        c.store(0, address, 8, 0xbad);
+        c.settle();
+        if c.ram_u64(1, EXPORTS + UNIT) != 0 {
+            return Err("a store passed a lost one".into());
+        }
+        c.ok(0, import_ack(1));
+        c.store(0, address, 8, 6);
+        c.settle();
+        assert_eq!(c.ram_u64(1, EXPORTS + UNIT), 6, "an acknowledged import works again");
+        Ok(())
+    });
 }
 
 #[test]
 fn an_event_queue_of_4_entries_loses_none_of_1000_causes() {
-    sees(
-        |seed, bug| {
-            let mut c = Cluster::new(2, seed, |config| config.bug = bug);
-            c.settle();
-            c.register(0, Register::EventSize, 0);
-            c.nodes[0].ram[EVENTS as usize..EVENTS as usize + 64].fill(0);
-            c.register(0, Register::EventSize, 4);
-            let mut seen = std::collections::BTreeSet::new();
-            let mut consumed = 0u32;
-            let mut raised = 0u32;
-            let drain = |c: &mut Cluster, consumed: &mut u32, seen: &mut std::collections::BTreeSet<u64>| {
-                loop {
-                    let entry = EVENTS + u64::from(*consumed % 4) * 16;
-                    let word = c.ram_u64(0, entry + 8);
-                    if (word >> 32) as u32 != *consumed + 1 {
-                        break;
-                    }
-                    if word as u16 == event::NODE_STATE {
-                        seen.insert(c.ram_u64(0, entry));
-                    }
-                    *consumed += 1;
+    sees(Bug::ForgetCause, "was never reported", |seed, bug| {
+        let mut c = Cluster::new(2, seed, |config| config.bug = bug);
+        c.settle();
+        c.register(0, Register::EventSize, 0);
+        c.nodes[0].ram[EVENTS as usize..EVENTS as usize + 64].fill(0);
+        c.register(0, Register::EventSize, 4);
+        let mut seen = std::collections::BTreeSet::new();
+        let mut consumed = 0u32;
+        let mut raised = 0u32;
+        let drain = |c: &mut Cluster, consumed: &mut u32, seen: &mut std::collections::BTreeSet<u64>| {
+            loop {
+                let entry = EVENTS + u64::from(*consumed % 4) * 16;
+                let word = c.ram_u64(0, entry + 8);
+                if (word >> 32) as u32 != *consumed + 1 {
+                    break;
                 }
-                c.register(0, Register::EventConsumer, u64::from(*consumed));
-            };
-            // The driver must see the last of 1000 incarnations whenever it has read all events.
-            for i in 1..=1000u32 {
-                for node in 2..8 {
-                    c.event(0, node_up(node, u64::from(i << 8 | u32::from(node))));
+                if word as u16 == event::NODE_STATE {
+                    seen.insert(c.ram_u64(0, entry));
                 }
-                raised = raised.max(c.nodes[0].interrupts);
-                c.some_steps(4);
-                if c.rng.below(5) == 0 {
-                    drain(&mut c, &mut consumed, &mut seen);
-                }
+                *consumed += 1;
             }
-            for _ in 0..50 {
-                c.settle();
+            c.register(0, Register::EventConsumer, u64::from(*consumed));
+        };
+        // The driver must see the last of 1000 incarnations whenever it has read all events.
+        for i in 1..=1000u32 {
+            for node in 2..8 {
+                c.event(0, node_up(node, u64::from(i << 8 | u32::from(node))));
+            }
+            raised = raised.max(c.nodes[0].interrupts);
+            c.some_steps(4);
+            if c.rng.below(5) == 0 {
                 drain(&mut c, &mut consumed, &mut seen);
             }
-            if raised == 0 {
-                return Err("no interrupt at all".into());
+        }
+        for _ in 0..50 {
+            c.settle();
+            drain(&mut c, &mut consumed, &mut seen);
+        }
+        if raised == 0 {
+            return Err("no interrupt at all".into());
+        }
+        for node in 2..8u64 {
+            if !seen.contains(&(1000 << 8 | node)) {
+                return Err(format!("the last state of node {node} was never reported"));
             }
-            for node in 2..8u64 {
-                if !seen.contains(&(1000 << 8 | node)) {
-                    return Err(format!("the last state of node {node} was never reported"));
-                }
-            }
-            Ok(())
-        },
-        Bug::ForgetCause,
-        "was never reported",
-    );
+        }
+        Ok(())
+    });
 }
 
 /// A peer that has been notified of node 1's reset uses the old grant again, which must be refused.
@@ -377,40 +340,35 @@ fn claim_again(c: &mut Cluster, old: &Completion) {
     let incarnation = c.hib(1).incarnation();
     c.event(0, node_up(1, incarnation));
     c.admin(0, import_clear(1));
-    let forged = Command { length: old.length, ..import_pages(1, 1, 0, (0, 2), old.generation, RW) };
-    c.ok(0, forged);
+    c.ok(0, Command { length: old.length, ..import_pages(1, 1, 0, (0, 2), old.generation, RW) });
 }
 
 #[test]
 fn a_reset_board_grants_nothing_and_peers_learn_it() {
-    sees(
-        |seed, bug| {
-            let mut c = pair(seed, bug);
-            for i in 0..20u64 {
-                c.store(0, c.address(1, 0, 8 * i), 8, 0x5a5a);
-            }
-            c.some_steps(60);
-            let old = c.lookup(0, 1, "seg");
-            c.reset(1);
-            c.nodes[1].ram.fill(0); // The rebooted guest's own memory.
-            c.event(1, Event::BusMaster(true));
-            let before = c.nodes[1].performed.len();
-            c.settle();
-            claim_again(&mut c, &old);
-            c.store(0, c.address(1, 0, 0), 8, 0x5a5a);
-            c.settle();
-            if c.nodes[1].performed.len() != before || c.nodes[1].ram.iter().any(|b| *b != 0) {
-                return Err("an old store landed in a rebooted guest".into());
-            }
-            let status = c.quiet(0, 1, 77);
-            if c.hib(1).counters().refused > 0 && status == 0 {
-                return Err("a refused store is not reported".into());
-            }
-            Ok(())
-        },
-        Bug::KeepGrantsOnReset,
-        "an old store landed in a rebooted guest",
-    );
+    sees(Bug::KeepGrantsOnReset, "an old store landed in a rebooted guest", |seed, bug| {
+        let mut c = pair(seed, bug);
+        for i in 0..20u64 {
+            c.store(0, c.address(1, 0, 8 * i), 8, 0x5a5a);
+        }
+        c.some_steps(60);
+        let old = c.lookup(0, 1, "seg");
+        c.reset(1);
+        c.nodes[1].ram.fill(0); // The rebooted guest's own memory.
+        c.event(1, Event::BusMaster(true));
+        let before = c.nodes[1].performed.len();
+        c.settle();
+        claim_again(&mut c, &old);
+        c.store(0, c.address(1, 0, 0), 8, 0x5a5a);
+        c.settle();
+        if c.nodes[1].performed.len() != before || c.nodes[1].ram.iter().any(|b| *b != 0) {
+            return Err("an old store landed in a rebooted guest".into());
+        }
+        let status = c.quiet(0, 1, 77);
+        if c.hib(1).counters().refused > 0 && status == 0 {
+            return Err("a refused store is not reported".into());
+        }
+        Ok(())
+    });
 }
 
 #[test]
@@ -422,14 +380,13 @@ fn an_unanswered_load_returns_all_ones_in_time() {
     c.event(0, Event::Tick { now: 999_999 });
     assert!(c.nodes[0].reads.is_empty());
     c.event(0, Event::Tick { now: 1_000_000 });
-    assert_eq!(c.nodes[0].reads.remove(&token), Some(0xffff_ffff));
+    assert_eq!(c.answer(0, token), Some(0xffff_ffff));
     assert!(c.hib(0).deadline() > Some(1_000_000), "only the age of the request counts on");
     c.settle();
     assert!(c.nodes[0].reads.is_empty(), "the stale reply is dropped");
     assert_eq!(c.hib(0).deadline(), None);
     assert_eq!(c.quiet(0, 1, 2), Status::Timeout as u16, "the error is latched");
-    let ack = import_ack(1);
-    c.admin(0, ack);
+    c.admin(0, import_ack(1));
     assert_eq!(c.load(0, address, 4), 0, "loads work again");
 }
 
@@ -444,7 +401,7 @@ fn a_dead_node_or_link_fails_everything_at_once() {
         }
         c.start_quiet(0, 3, 1, 55);
         c.event(0, if link { Event::LinkDown } else { Event::NodeDown { node: 1 } });
-        assert_eq!(c.nodes[0].reads.remove(&token), Some(u64::MAX));
+        assert_eq!(c.answer(0, token), Some(u64::MAX));
         c.settle();
         let wanted = if link { Status::LinkDown } else { Status::NodeDown };
         assert_eq!(c.quiet_word(0, 3), (wanted as u16, 55));
@@ -494,8 +451,7 @@ fn rights_are_checked_at_the_issuer_and_at_the_receiver() {
     assert_eq!(c.packets, sent, "refused at the issuer");
     assert_eq!(c.quiet(0, 0, 1), Status::Rights as u16);
     // A driver that claims more rights than granted gains nothing.
-    let forged = import_pages(1, 1, 1, (0, 1), generation, RW);
-    c.ok(0, forged);
+    c.ok(0, import_pages(1, 1, 1, (0, 1), generation, RW));
     c.store(0, c.address(1, 1, 0), 8, 1);
     assert_eq!(c.quiet(0, 1, 2), Status::Rights as u16);
     assert_eq!(c.ram_u64(1, EXPORTS), 0);
@@ -512,9 +468,7 @@ fn a_full_reserve_cuts_the_import_and_keeps_what_was_accepted() {
     });
     c.export(1, "seg", 0, 1, RW);
     c.import(0, 1, "seg", 0, 0);
-    for i in 0..100u64 {
-        c.store(0, c.address(1, 0, 8 * i), 8, i + 1);
-    }
+    c.store_words(0, 1, 0..100);
     assert!(c.nodes[0].notices.contains(&Notice::Congested { import: 0, on: true }));
     c.settle();
     assert!(c.nodes[0].notices.contains(&Notice::Congested { import: 0, on: false }));
@@ -575,8 +529,7 @@ fn names_modes_and_secrets_are_checked_by_the_exporter() {
 #[test]
 fn an_access_past_the_end_of_a_short_segment_is_refused() {
     let mut c = Cluster::new(2, 12, |_| {});
-    let grant = Command { length: 100, ..grant_set(0, 1, EXPORTS, RW) };
-    let generation = c.admin(1, grant).generation;
+    let generation = c.admin(1, Command { length: 100, ..grant_set(0, 1, EXPORTS, RW) }).generation;
     let set = |import, index, length| Command { length, ..import_pages(import, 1, index, (0, 1), generation, RW) };
     c.ok(0, set(0, 0, 100));
     c.ok(0, set(1, 1, UNIT));
@@ -593,9 +546,7 @@ fn an_access_past_the_end_of_a_short_segment_is_refused() {
 fn import_clear_waits_for_its_stores() {
     for seed in 0..SEEDS {
         let mut c = pair(seed, None);
-        for i in 0..30u64 {
-            c.store(0, c.address(1, 0, 8 * i), 8, i + 1);
-        }
+        c.store_words(0, 1, 0..30);
         let clear = import_clear(1);
         c.ok(0, clear);
         assert!((0..30u64).all(|i| c.ram_u64(1, EXPORTS + 8 * i) == i + 1), "seed {seed}");
@@ -644,11 +595,9 @@ fn take_over(seed: u64, bug: Option<Bug>, reset: bool) -> Result<(), String> {
 #[test]
 fn a_board_that_a_crashed_driver_left_in_use_is_reset_before_it_may_write() {
     assert!((0..SEEDS).any(|seed| take_over(seed, None, false).is_err()), "without a reset nothing is wrong");
-    sees(
-        |seed, bug| take_over(seed, bug, true),
-        Bug::KeepGrantsOnReset,
-        "a store landed under a grant of the driver before",
-    );
+    sees(Bug::KeepGrantsOnReset, "a store landed under a grant of the driver before", |seed, bug| {
+        take_over(seed, bug, true)
+    });
 }
 
 #[test]

@@ -170,6 +170,13 @@ impl World {
         }
     }
 
+    /// All steps are performed.
+    fn run(&mut self) {
+        while !self.steps.is_empty() {
+            self.act(Choice::Step, None);
+        }
+    }
+
     fn driver(&mut self, wrong: Option<Wrong>) {
         self.driver = match self.driver {
             At::Asleep => {
@@ -305,16 +312,12 @@ fn a_notified_driver_is_not_interrupted_again() {
     assert!(std::mem::take(&mut world.irq), "posted into an empty ring");
     for _ in 0..2 {
         world.act(Choice::Cause, None);
-        while !world.steps.is_empty() {
-            world.act(Choice::Step, None);
-        }
+        world.run();
         assert!(!world.irq, "the driver has not handled the first one yet");
     }
     (world.consumed, world.index) = (3, 3);
     world.act(Choice::Cause, None);
-    while !world.steps.is_empty() {
-        world.act(Choice::Step, None);
-    }
+    world.run();
     assert!(world.irq, "it has handled all, as its memory says");
 }
 
@@ -323,9 +326,7 @@ fn what_the_driver_says_is_not_trusted() {
     // A count of the future: an error, and an interrupt rather than none.
     let mut world = World::new(2, 0, None);
     world.index = 77;
-    while !world.steps.is_empty() {
-        world.act(Choice::Step, None);
-    }
+    world.run();
     assert!(world.irq);
     assert_eq!(world.hib.register(Register::Error) as u16, Status::Invalid as u16);
     // Memory that is not there: the same.
@@ -340,14 +341,10 @@ fn what_the_driver_says_is_not_trusted() {
     assert_eq!(world.hib.register(Register::Error) as u16, Status::MemoryFault as u16);
     // An old count that arrives late is ignored.
     let mut world = World::new(2, 0, None);
-    while !world.steps.is_empty() {
-        world.act(Choice::Step, None);
-    }
+    world.run();
     world.index = 1;
     world.act(Choice::Cause, None);
-    while !world.steps.is_empty() {
-        world.act(Choice::Step, None);
-    }
+    world.run();
     world.register(Register::EventConsumer, 0);
     assert_eq!(world.hib.register(Register::EventConsumer), 1);
     assert_eq!(world.hib.register(Register::Error), 0);

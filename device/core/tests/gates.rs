@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Gates of ranges: memory that stays granted is reached by one node, for so long as its process says.
 
-use crate::common::{
-    self, ALL, Cluster, Driver, EXPORTS, copying, grant_clear, import_ack, import_pages, of_three, publish,
-};
-use telegraphos_device_core::{Bar, Bug, Step};
+use crate::common::{self, ALL, Cluster, Driver, EXPORTS, grant_clear, import_ack, import_pages, of_three, publish};
+use telegraphos_device_core::{Bug, Step};
 use telegraphos_wire::admin::{self, Command};
 use telegraphos_wire::context::{self, Launch, NumberedArgument, Operation};
 use telegraphos_wire::range::{self, Run};
@@ -44,10 +42,8 @@ impl World {
             nodes: [nodes, 0, 0, 0],
             ..Command::default()
         };
-        let granted = c.admin(0, grant);
-        assert_eq!(granted.status, 0);
-        let publish = Command { rights_others: 0, ..publish("memory", page, LENGTH, granted.generation, ALL) };
-        c.ok(0, publish);
+        let granted = c.ok(0, grant);
+        c.ok(0, Command { rights_others: 0, ..publish("memory", page, LENGTH, granted.generation, ALL) });
         let mut world = World { c, generation: granted.generation };
         assert_eq!(world.import(0, 0, OWN, granted.generation), Status::Ok);
         world
@@ -62,15 +58,10 @@ impl World {
         self.c.status(id, set)
     }
 
-    fn argument(&mut self, id: u16, argument: NumberedArgument) {
-        let data = argument.encode();
-        self.c.write(id, Bar::Contexts, context::ARGUMENT, data);
-    }
-
     /// Context 0 of node 0 opens the gate, or closes it, in slot 0.
     fn launch_gate(&mut self, import: u16, node: u64, length: u64) -> u64 {
         let cookie = self.c.cookie();
-        self.argument(0, NumberedArgument { slot: 0, which: 0, import, offset: 0 });
+        self.c.numbered(0, 0, NumberedArgument { slot: 0, which: 0, import, offset: 0 });
         let launch = Launch { operation: Operation::Gate, notify: false, cookie }.encode();
         for (register, data) in [(context::OPERAND, node), (context::LENGTH, length), (context::LAUNCH, launch)] {
             self.c.slot_register(0, 0, 0, register, data);
@@ -86,12 +77,7 @@ impl World {
     /// Context 0 of a node starts to copy from an import of the range to its own export page, in slot 1.
     fn launch_get(&mut self, id: u16, import: u16, offset: u64, length: u64) -> u64 {
         let cookie = self.c.cookie();
-        self.argument(id, NumberedArgument { slot: 1, which: 0, import: id, offset: 0 });
-        self.argument(id, NumberedArgument { slot: 1, which: 1, import, offset });
-        let launch = copying(cookie).encode();
-        for (register, data) in [(context::LENGTH, length), (context::LAUNCH, launch)] {
-            self.c.slot_register(id, 0, 1, register, data);
-        }
+        self.c.launch_numbered(id, 1, cookie, [(id, 0), (import, offset)], length);
         cookie
     }
 
@@ -172,9 +158,7 @@ fn a_gate_is_its_own_contexts_to_open() {
     }
     // The driver gives no process this import: the range belongs to another context regardless.
     let cookie = world.c.cookie();
-    let offset = UNIT + context::ARGUMENT;
-    let data = NumberedArgument { slot: 0, which: 0, import: 12, offset: 0 }.encode();
-    world.c.write(0, Bar::Contexts, offset, data);
+    world.c.numbered(0, 1, NumberedArgument { slot: 0, which: 0, import: 12, offset: 0 });
     let launch = Launch { operation: Operation::Gate, notify: false, cookie }.encode();
     for (register, data) in [(context::OPERAND, 1), (context::LENGTH, 8), (context::LAUNCH, launch)] {
         world.c.slot_register(0, 1, 0, register, data);
@@ -229,8 +213,7 @@ fn a_range_that_goes_takes_its_gate_along() {
     world.launch_get(1, NAMED, 0, LENGTH);
     world.c.hold_next(0, |step| matches!(step, Step::LoadBlock { .. } | Step::Pieces { .. }));
     let cookie = world.launch_gate(OWN, 0, 0);
-    let clear = grant_clear(range::first_page(NUMBER), 1);
-    let slot = world.c.post(0, clear);
+    let slot = world.c.post(0, grant_clear(range::first_page(NUMBER), 1));
     world.c.settle();
     assert_ne!(world.c.done(0, 0, 0).1, cookie);
     assert_ne!(world.c.completion(0, slot).seq, world.c.last_command(0));

@@ -147,8 +147,7 @@ fn publish(c: &mut Cluster, generation: u64, name: [u8; 64]) -> Status {
 }
 
 fn grant(c: &mut Cluster, nodes: [u64; 4]) -> u64 {
-    let command = Command { nodes, ..grant_set(0, 1, EXPORTS, Rights(7)) };
-    let done = c.admin(0, command);
+    let done = c.admin(0, Command { nodes, ..grant_set(0, 1, EXPORTS, Rights(7)) });
     assert_eq!(done.status, 0);
     done.generation
 }
@@ -210,8 +209,7 @@ fn probed(bug: Option<Bug>) -> bool {
     let mut c = Cluster::new(3, 1, |config| config.bug = bug);
     let generation = grant(&mut c, [0b010, 0, 0, 0]);
     let secret = [7; 16];
-    let command = Command { secret, ..common::publish("treasure", 0, UNIT, generation, Rights::READ) };
-    c.ok(0, command);
+    c.ok(0, Command { secret, ..common::publish("treasure", 0, UNIT, generation, Rights::READ) });
     assert_eq!(answer(&mut c, 1, "treasure", secret).status, 0);
     assert_eq!(answer(&mut c, 1, "treasure", [0; 16]).status, Status::Denied as u32);
     let none = answer(&mut c, 2, "nothing", secret);

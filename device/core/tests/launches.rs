@@ -48,8 +48,7 @@ fn at(c: &Cluster, context: u16, node: u16, offset: u64) -> u64 {
 /// A copy from one location to another, each a node and an offset.
 fn start_copy(c: &mut Cluster, context: u16, slot: u8, cookie: u64, to: (u16, u64), from: (u16, u64), length: u64) {
     let (to, from) = (at(c, context, to.0, to.1), at(c, context, from.0, from.1));
-    let launch = copying(cookie);
-    c.launch(0, context, slot, copy_steps(launch, to, from, length));
+    c.launch(0, context, slot, copy_steps(copying(cookie), to, from, length));
 }
 
 /// The check must pass without a bug and fail with this one, with an error that contains this text.
@@ -338,8 +337,7 @@ fn i7_quiets_that_wait_are_bounded_and_a_slot_waits_for_its_last() {
     assert_eq!(c.hib(0).register(Register::ErrorCount), 0, "a quiet in the place of another is no error");
     c.settle();
     assert!((0..63).all(|slot| c.done(0, 0, slot).1 == 0), "none of them is done");
-    c.release();
-    c.settle();
+    c.go_on();
     for slot in 0..63u8 {
         // Only the last one of each slot completes; the earlier ones write nothing.
         let last = (0..200_000u64).rev().find(|n| n % 63 == u64::from(slot)).unwrap();
@@ -511,7 +509,7 @@ fn a_fetch_ends_in_time(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     c.event(0, Event::Tick { now: limit - 1 });
     assert!(!c.nodes[0].reads.contains_key(&token));
     c.event(0, Event::Tick { now: limit });
-    match c.nodes[0].reads.remove(&token) {
+    match c.answer(0, token) {
         Some(data) => assert_eq!(data, u64::MAX),
         None => return Err("not answered at the limit".into()),
     }
@@ -545,7 +543,7 @@ fn a_reset_answers_a_fetch() {
     c.launch(0, 0, 1, fetch_steps(AtomicOp::Add, 5, 0, at(&c, 0, 1, 0)));
     let token = c.start_fetch(0, 0, 1, 4);
     c.event(0, Event::Reset);
-    assert_eq!(c.nodes[0].reads.remove(&token), Some(0xffff_ffff));
+    assert_eq!(c.answer(0, token), Some(0xffff_ffff));
     assert_eq!(c.hib(0).deadline(), None);
     c.settle();
 }

@@ -99,8 +99,7 @@ fn i8_an_acknowledged_loss_of_this_end_hides_no_refusal_to_come() {
         assert!(is_cut(&c, 0, 1));
         c.ok(0, import_ack(1));
         c.store(0, good, 8, 5);
-        c.release();
-        c.settle();
+        c.go_on();
         match c.ram_u64(1, EXPORTS + UNIT) {
             0 => Ok(()),
             word => Err(format!("a store of {word} passed one whose loss is not acknowledged")),
@@ -190,8 +189,7 @@ fn i8_a_node_that_names_any_number_of_imports_takes_no_more_than_its_entries() {
     assert_eq!(c.hib(1).refused_epochs(), 16);
     // Another node's refusal is stored nevertheless, and its other stores land.
     let found = c.lookup(0, 1, "seg");
-    let forged = import_pages(5, 1, 7, (9, 1), 1, Rights(found.rights as u16));
-    c.ok(0, forged);
+    c.ok(0, import_pages(5, 1, 7, (9, 1), 1, Rights(found.rights as u16)));
     let (bad, good) = (c.address(1, 7, 0), c.address(1, 0, 0));
     c.store(0, bad, 8, 1);
     c.store(0, good, 8, 2);

@@ -106,8 +106,7 @@ fn rights_of_atomics_and_copies_are_checked_at_the_receiver_too() {
     let mut c = three(1, None);
     let generation = c.export(1, "plain", 4, 1, Rights(3));
     // A driver that requests more than was granted.
-    let set = import_pages(9, 1, 4, (4, 1), generation, ALL);
-    c.ok(0, set);
+    c.ok(0, import_pages(9, 1, 4, (4, 1), generation, ALL));
     let (plain, own) = (c.address(1, 4, 0), c.address(0, 0, 0));
     let refused = c.hib(1).counters().refused;
     assert_eq!(c.atomic(0, AtomicOp::Add, 8, plain, 1, 0), (Status::Rights, u64::MAX));
@@ -183,8 +182,7 @@ fn many_copies_at_once_share_a_destination_in_turns() {
     let piece = UNIT / 16;
     for slot in 0..32u8 {
         let at = u64::from(slot) * piece;
-        let launch = copying(u64::from(slot) + 1);
-        c.launch(0, 0, slot, copy_steps(launch, to + at, from + at, piece));
+        c.launch(0, 0, slot, copy_steps(copying(u64::from(slot) + 1), to + at, from + at, piece));
     }
     for slot in 0..32u8 {
         assert_eq!(c.finish(0, 0, slot, u64::from(slot) + 1).0, Status::Ok);
@@ -643,8 +641,7 @@ fn what_is_outstanding_ends_with_its_node_its_link_or_its_grant() {
         }
         // Closing completes at once.
         for import in [0, 1] {
-            let close = import_clear(import);
-            assert_eq!(c.status(0, close), Status::Ok, "seed {seed}");
+            assert_eq!(c.status(0, import_clear(import)), Status::Ok, "seed {seed}");
         }
         c.settle();
         assert!(c.hib(0).is_quiescent());
@@ -686,16 +683,14 @@ fn i7_e19_a_failed_operation_belongs_to_each_quiet_that_waits_for_it() {
             for step in steps {
                 c.launch_step(0, 0, 2, step);
             }
-            let launch = copying(2);
-            c.launch(0, 0, 3, copy_steps(launch, other, own, 64));
+            c.launch(0, 0, 3, copy_steps(copying(2), other, own, 64));
             c.start_quiet(0, 5, scope, 44);
             c.hold_next(0, |step| matches!(step, Step::LoadBlock { length: 64, .. }));
             c.settle();
             assert_eq!(c.done(0, 0, 2), (Status::NotGranted as u16, 1));
             assert_ne!(c.quiet_word(0, 5).1, 44, "scope {scope}: the quiet waits");
             c.ok(0, import_ack(1));
-            c.release();
-            c.settle();
+            c.go_on();
             failed += u32::from(c.quiet_word(0, 5) == (Status::NotGranted as u16, 44));
             assert_eq!(c.quiet(0, scope, 45), 0, "scope {scope}: what is acknowledged");
         }
@@ -732,8 +727,7 @@ fn revocation_of_the_near_end_completes_only_when_nothing_is_in_flight() {
     for seed in 0..60 {
         let mut c = three(seed, None);
         let (own, far) = (c.address(0, 0, 0), c.address(1, 0, 0));
-        let launch = copying(1);
-        c.launch(0, 0, 0, copy_steps(launch, own, far, 2 * UNIT));
+        c.launch(0, 0, 0, copy_steps(copying(1), own, far, 2 * UNIT));
         c.some_steps(100);
         c.ok(0, grant_clear(0, 2));
         let blocks = c.nodes[0].blocks.len();
@@ -746,8 +740,7 @@ fn revocation_of_the_near_end_completes_only_when_nothing_is_in_flight() {
 fn with_a_put(seed: u64) -> Cluster {
     let mut c = three(seed, None);
     let (own, far) = (c.address(0, 0, 0), c.address(1, 0, 0));
-    let launch = copying(1);
-    c.launch(0, 0, 0, copy_steps(launch, far, own, UNIT));
+    c.launch(0, 0, 0, copy_steps(copying(1), far, own, UNIT));
     fill(&mut c, 0, 0, (0..UNIT).map(|n| (n * 3) as u8));
     c
 }
@@ -780,12 +773,10 @@ fn an_import_becomes_quiet_for_the_driver() {
     for seed in 0..60 {
         let mut c = with_a_put(seed);
         for _ in 0..2 {
-            let quiet = import_quiet(1);
-            assert_eq!(c.status(0, quiet), Status::Ok, "seed {seed}");
+            assert_eq!(c.status(0, import_quiet(1)), Status::Ok, "seed {seed}");
             assert_eq!(bytes(&c, 1, 0, UNIT as usize), bytes(&c, 0, 0, UNIT as usize), "seed {seed}");
         }
-        let absent = import_quiet(77);
-        assert_eq!(c.status(0, absent), Status::Invalid);
+        assert_eq!(c.status(0, import_quiet(77)), Status::Invalid);
         c.ok(0, import_clear(1));
     }
 }

@@ -177,8 +177,7 @@ impl World {
 
     fn import(&mut self, node: u16, context: u16, to: u16) {
         let number = World::number(context, to);
-        let clear = import_clear(number);
-        self.cluster.admin(node, clear);
+        self.cluster.admin(node, import_clear(number));
         if self.cluster.lookup(node, to, "segment").status == 0 {
             self.cluster.import_into(node, context, to, "segment", number, u32::from(context) * 2);
             let process = self.process(node, context);
@@ -402,7 +401,7 @@ impl World {
 
     fn answered_loads(&mut self) -> Result<(), String> {
         for (node, token, to, at, began) in std::mem::take(&mut self.loads) {
-            let Some(value) = self.cluster.nodes[usize::from(node)].reads.remove(&token) else {
+            let Some(value) = self.cluster.answer(node, token) else {
                 self.loads.push((node, token, to, at, began));
                 continue;
             };

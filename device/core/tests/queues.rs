@@ -180,7 +180,7 @@ fn message_before_element(seed: u64, bug: Option<Bug>) -> Result<(), String> {
                 return Err(format!("element {taken} of node {sender} came before its message ({first}, {second})"));
             }
         }
-        c.nodes[usize::from(sender)].reads.remove(&token);
+        c.answer(sender, token);
     }
     c.settle();
     let tail = owner.header(&c, TAIL_WORD).index;
@@ -538,8 +538,7 @@ fn a_revoked_queue_answers_a_resume_under_way() {
         c.settle();
         // Every slot is free again and accepts a command.
         for _ in 0..admin::SLOTS * 2 {
-            let nonsense = queue_resume(4);
-            assert_eq!(c.status(1, nonsense), Status::Invalid);
+            assert_eq!(c.status(1, queue_resume(4)), Status::Invalid);
         }
     }
 }
@@ -593,8 +592,7 @@ fn a_closed_import_waits_for_no_receiver_and_its_elements_still_arrive() {
             c.enqueue(0, 1, SLOT, 4, value);
         }
         c.some_steps(200);
-        let clear = import_clear(IMPORT);
-        assert_eq!(c.status(0, clear), Status::Ok, "seed {seed}: it is closed without a consumer");
+        assert_eq!(c.status(0, import_clear(IMPORT)), Status::Ok, "seed {seed}: it is closed without a consumer");
         // Number and slot are free for another import, whose elements are not confused with the earlier ones.
         c.import(0, 1, "other", IMPORT, SLOT);
         c.enqueue(0, 1, SLOT, 4, 100);
@@ -667,8 +665,7 @@ fn queues_that_cannot_be_are_refused() {
     assert_eq!(c.status(1, good), Status::Busy);
     // Not stopped, not a queue.
     for index in [4, 0, 9] {
-        let resume = queue_resume(index);
-        assert_eq!(c.status(1, resume), Status::Invalid);
+        assert_eq!(c.status(1, queue_resume(index)), Status::Invalid);
     }
     // Rights cannot be mixed.
     let mixed =

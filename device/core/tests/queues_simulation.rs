@@ -297,8 +297,7 @@ impl World {
                 self.count(Kind::Revoke);
                 let name = name64("queue");
                 self.cluster.admin(node, Command { opcode: admin::SEGMENT_WITHDRAW, name, ..Command::default() });
-                let clear = grant_clear(PAGE, 1);
-                self.cluster.ok(node, clear);
+                self.cluster.ok(node, grant_clear(PAGE, 1));
                 self.owners[n] = Owner::new(&mut self.cluster, node, PAGE, "queue", 8, 8);
                 self.taken[n].clear();
                 self.forget_imports_of(node, false);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ranges: memory in scattered runs that is granted, copied, revoked and accounted for.
 
-use crate::common::{self, ALL, Cluster, Driver, EXPORTS, copying, grant_clear, import_pages, of_three, publish};
-use telegraphos_device_core::{Bar, Bug, Step};
+use crate::common::{self, ALL, Cluster, Driver, EXPORTS, grant_clear, import_pages, of_three, publish};
+use telegraphos_device_core::{Bug, Step};
 use telegraphos_wire::admin::{self, Command, Completion};
-use telegraphos_wire::context::{self, NumberedArgument};
 use telegraphos_wire::range::{self, Run};
 use telegraphos_wire::{Status, UNIT};
 
@@ -79,21 +78,13 @@ fn fill(c: &mut Cluster, node: u16, runs: &[Run], data: &[u8]) {
 
 /// Context 0 of node 0 launches a copy in a slot; both ends are named by number.
 fn launch(c: &mut Cluster, slot: u8, to: (u16, u64), from: (u16, u64), length: u64) {
-    for (which, (import, offset)) in [to, from].into_iter().enumerate() {
-        let data = NumberedArgument { slot, which: which as u8, import, offset }.encode();
-        c.write(0, Bar::Contexts, context::ARGUMENT, data);
-    }
-    let launch = copying(1);
-    for (register, data) in [(context::LENGTH, length), (context::LAUNCH, launch.encode())] {
-        let offset = context::REGISTERS + context::STRIDE * u64::from(slot) + register;
-        c.write(0, Bar::Contexts, offset, data);
-    }
+    c.launch_numbered(0, slot, 1, [to, from], length);
 }
 
 /// Status and cookie of a slot.
 fn done(c: &Cluster, slot: u8) -> (Status, u64) {
-    let word = c.ram_u64(0, common::STATUS_PAGES + 8 * u64::from(slot));
-    (Status::from_u16((word >> 48) as u16), word & ((1 << 48) - 1))
+    let (status, cookie) = c.done(0, 0, slot);
+    (Status::from_u16(status), cookie)
 }
 
 /// Three boards with a range at node 0, imported by itself; of one process or of three.
@@ -157,8 +148,7 @@ fn words_of_a_range_are_accessed_by_a_window() {
     let runs = [Run { address: MEMORY + 4096 - 16, length: 16 }, Run { address: MEMORY + 8192, length: 4096 }];
     let granted = grant(&mut c, 1, 0, &runs, 2, 0);
     let publish = Command { rights_others: 0, ..publish("range", range::first_page(0), 4112, granted.generation, ALL) };
-    let long = Command { length: 4113, ..publish };
-    assert_eq!(c.status(1, long), Status::NotGranted);
+    assert_eq!(c.status(1, Command { length: 4113, ..publish }), Status::NotGranted);
     c.ok(1, publish);
     c.import(0, 1, "range", OWN, 4);
     let address = c.address(1, 4, 8);
@@ -176,8 +166,7 @@ fn words_that_are_not_aligned_in_memory_are_refused() {
     let mut c = of_three(4, ALL, None);
     let runs = [Run { address: MEMORY + 4, length: 4092 }];
     let granted = grant(&mut c, 1, 0, &runs, 1, 0);
-    let set = Command { length: 4092, ..import_pages(OWN, 1, 4, (range::first_page(0), 1), granted.generation, ALL) };
-    c.ok(0, set);
+    c.ok(0, Command { length: 4092, ..import_pages(OWN, 1, 4, (range::first_page(0), 1), granted.generation, ALL) });
     let address = c.address(1, 4, 0);
     c.store(0, address, 4, 5);
     assert_eq!((c.quiet(0, OWN.into(), 1), c.ram_u64(1, MEMORY)), (0, 5 << 32));
@@ -199,8 +188,7 @@ fn nothing_accesses_a_range_after_its_revocation() {
         c.ok(0, grant_clear(range::first_page(NUMBER), 1));
         assert_eq!(c.nodes[0].loans.outstanding(), 0, "seed {seed}: it is still lent");
         fill(&mut c, 0, &runs, &vec![0xee; 66_000]);
-        c.release();
-        c.settle();
+        c.go_on();
         let other = c.pages(1, 0, 2);
         assert!(!other.contains(&0xee), "seed {seed}: the next owner's bytes were copied");
         assert!(bytes(&c, 0, &runs).iter().all(|b| *b == 0xee), "seed {seed}: the next owner's bytes were changed");
@@ -382,8 +370,7 @@ fn pages_have_their_owners(seed: u64, bug: Option<Bug>) -> Result<(), String> {
         }
         owners.check()?;
     }
-    owners.c.release();
-    owners.c.settle();
+    owners.c.go_on();
     owners.check()
 }
 
@@ -422,8 +409,7 @@ fn bad_lists_and_numbers_are_refused() {
     assert_eq!(status(grant(&mut c, 0, 0, &[short], 3, granted.generation)), Status::Ok);
     assert_eq!(status(grant(&mut c, 0, 0, &[run], 3, granted.generation)), Status::Invalid, "it is complete");
     // A list that cannot be read.
-    let far = Command { address: 1 << 40, ..command(1, 1, 1, 0) };
-    assert_eq!(status(c.admin(0, far)), Status::MemoryFault);
+    assert_eq!(status(c.admin(0, Command { address: 1 << 40, ..command(1, 1, 1, 0) })), Status::MemoryFault);
     // An import of another context, and one that does not exist, are no arguments.
     for import in [OWN, 999] {
         launch(&mut c, 0, (import, 0), (import, 0), 8);

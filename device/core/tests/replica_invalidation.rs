@@ -39,15 +39,10 @@ impl Drivers {
     /// The driver of a node reads its events.
     fn run(&mut self, c: &mut Cluster, id: u16) {
         let node = usize::from(id);
-        loop {
-            let at = common::EVENTS + 16 * u64::from(self.seen[node] % 64);
-            let (value, word) = (c.ram_u64(id, at), c.ram_u64(id, at + 8));
-            if (word >> 32) as u32 != self.seen[node] + 1 {
-                return;
-            }
+        while let Some((kind, _, value)) = c.take_event(id) {
             self.seen[node] += 1;
             c.register(id, Register::EventConsumer, u64::from(self.seen[node]));
-            if word as u16 == event::REPLICA && value & event::REPLICA_INVALID != 0 {
+            if kind == event::REPLICA && value & event::REPLICA_INVALID != 0 {
                 self.mapped[node] = false;
                 self.unmapped[node] += 1;
                 c.post(id, replica_invalid(0));

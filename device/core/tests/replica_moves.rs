@@ -3,8 +3,8 @@
 //! I5, I7, E19).
 
 use crate::common::replicas::{
-    FanOut, NETS, Net, OWN, cluster, copies_are_equal, finds, go, history, is_orphaned, join, replicated, set,
-    set_page, store, word,
+    FanOut, NETS, Net, OWN, cluster, copies_are_equal, finds, go, history, is_orphaned, join, join_all, replicated,
+    set, set_page, store, word,
 };
 use crate::common::{self, Cluster, Driver, EXPORTS, over_seeds, replica_clear, replica_move};
 use telegraphos_device_core::{Bug, Event};
@@ -245,9 +245,7 @@ fn two_homes_change_places() {
         for id in 0..3 {
             c.export(id, "other", 1, 1, common::replicas::RIGHTS);
         }
-        for id in 0..3 {
-            assert_eq!(join(&mut c, id, 0, admin::COUNTERS), Status::Ok);
-        }
+        join_all(&mut c, 0..3, 0, admin::COUNTERS);
         for id in [1, 0, 2] {
             let set = set_page(&mut c, id, 1, "other", 1, admin::COUNTERS);
             c.ok(id, set);

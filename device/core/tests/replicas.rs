@@ -4,13 +4,13 @@
 
 use crate::common::replicas::{
     FanOut, Ideal, NETS, Net, OWN, OneByOne, RIGHTS, cluster, copies_are_equal, finds, go, history, import_own,
-    is_orphaned, is_subsequence, join, replicated, set, set_page, store, taken, taken_word, word,
+    is_orphaned, is_subsequence, join, join_all, replicated, set, set_page, store, taken, taken_word, word,
 };
 use crate::common::{
     Cluster, Driver, EXPORTS, grant_clear, import_ack, import_clear, is_remote_store, node_up, over_seeds,
     replica_clear,
 };
-use telegraphos_device_core::{Action, Bar, Bug, Event, Notice, Step, StepResult};
+use telegraphos_device_core::{Bar, Bug, Event, Notice, Step};
 use telegraphos_fabric_core::Bug as SwitchBug;
 use telegraphos_wire::admin::{self, Command, ReplicaCommand};
 use telegraphos_wire::packet::NO_NODE;
@@ -198,9 +198,7 @@ fn e20_atomics_run_at_the_home() {
 fn e20_a_new_copy_is_filled_in_order_and_an_old_one_leaves() {
     over_seeds(150, 5_000, |seed| {
         let mut c = cluster(NETS[seed as usize % 3], 4, seed, None, |_| {});
-        for id in 0..3 {
-            assert_eq!(join(&mut c, id, 0, admin::COUNTERS), Status::Ok);
-        }
+        join_all(&mut c, 0..3, 0, admin::COUNTERS);
         // The contents of the late joiner's page before the fill.
         c.poke(3, 0, 100, 8, 0xdead);
         let command = set(&mut c, 3, 0, admin::COUNTERS);
@@ -258,9 +256,7 @@ fn a_home_that_goes_orphans_its_copies_and_a_survivor_takes_over() {
         }
         // Node 2 is the home now; its page is authoritative.
         assert_eq!(join(&mut c, 2, 2, admin::COUNTERS), Status::Ok);
-        for id in [1, 3] {
-            assert_eq!(join(&mut c, id, 2, admin::COUNTERS), Status::Ok);
-        }
+        join_all(&mut c, [1, 3], 2, admin::COUNTERS);
         for id in 1..4 {
             c.admin(id, import_ack(OWN));
             store(&mut c, id, 64 + u64::from(id) * 8, 8, 7000 + u64::from(id));
@@ -351,8 +347,7 @@ fn a_home_without_copies_answers_alone() {
         assert_eq!((word(&c, 0, 0), c.packets - before), (1, 0), "no packet is sent");
         // It repeatedly has copies and none: the group is removed with its last member.
         assert_eq!(join(&mut c, 1, 0, admin::COUNTERS), Status::Ok);
-        let leave = replica_clear(0);
-        assert_eq!(c.status(1, leave), Status::Ok);
+        assert_eq!(c.status(1, replica_clear(0)), Status::Ok);
         store(&mut c, 0, 0, 8, 2);
         assert_eq!(c.quiet(0, OWN.into(), 6), 0);
         assert_eq!((word(&c, 0, 0), word(&c, 1, 0)), (2, 1));
@@ -412,8 +407,7 @@ fn a_revoked_page_with_updates_in_flight_ends_for_all() {
             store(&mut c, id, value % 4 * 8, 8, value);
         }
         c.some_steps(150);
-        let clear = grant_clear(0, 1);
-        assert_eq!(c.status(0, clear), Status::Ok);
+        assert_eq!(c.status(0, grant_clear(0, 1)), Status::Ok);
         let before = c.pages(0, 0, 1).to_vec();
         c.settle();
         if c.pages(0, 0, 1) != before {
@@ -443,9 +437,7 @@ fn a_revoked_page_with_updates_in_flight_ends_for_all() {
 fn a_copy_that_goes_while_it_is_filled_takes_no_store_with_it() {
     for net in NETS {
         let mut c = cluster(net, 4, 1, None, |_| {});
-        for id in 0..3 {
-            assert_eq!(join(&mut c, id, 0, admin::COUNTERS), Status::Ok);
-        }
+        join_all(&mut c, 0..3, 0, admin::COUNTERS);
         let command = set(&mut c, 3, 0, admin::COUNTERS);
         c.post(3, command);
         c.hold_next(0, |step| matches!(step, Step::LoadBlock { .. }));
@@ -453,8 +445,7 @@ fn a_copy_that_goes_while_it_is_filled_takes_no_store_with_it() {
         c.settle();
         go(&mut c, net, 3);
         c.settle();
-        c.release();
-        c.settle();
+        c.go_on();
         assert_eq!([0, 1, 2].map(|id| word(&c, id, 0)), [5; 3], "{net:?}");
         assert_eq!(c.quiet(1, OWN.into(), 5), 0);
     }
@@ -474,8 +465,7 @@ fn i2_a_store_under_way_when_the_home_goes_is_not_for_the_next_one() {
         let command = set(&mut c, 1, 2, admin::COUNTERS);
         let slot = c.post(1, command);
         c.settle();
-        c.release();
-        c.settle();
+        c.go_on();
         assert_eq!(c.completion(1, slot).status, 0);
         assert_eq!((word(&c, 1, 0), word(&c, 2, 0)), (0, 0), "{net:?}");
         assert_ne!(c.latched(1, OWN), Status::Ok, "the store has failed");
@@ -487,9 +477,7 @@ fn i2_a_store_under_way_when_the_home_goes_is_not_for_the_next_one() {
 fn a_copy_is_not_filled_by_what_an_earlier_home_sent() {
     for (net, seed) in NETS.into_iter().flat_map(|net| (0..20).map(move |seed| (net, seed))) {
         let mut c = cluster(net, 4, seed, None, |_| {});
-        for id in [0, 2, 3] {
-            assert_eq!(join(&mut c, id, 0, admin::COUNTERS), Status::Ok);
-        }
+        join_all(&mut c, [0, 2, 3], 0, admin::COUNTERS);
         let command = set(&mut c, 1, 0, admin::COUNTERS);
         c.post(1, command);
         let last = EXPORTS + UNIT - STREAM_BLOCK as u64;
@@ -523,8 +511,7 @@ fn a_late_answer_of_an_earlier_home_orphans_no_node() {
         // It waits for the acknowledgement of node 3.
         c.hold_next(3, is_remote_store);
         c.settle();
-        let clear = grant_clear(0, 1);
-        assert_eq!(c.status(0, clear), Status::Ok);
+        assert_eq!(c.status(0, grant_clear(0, 1)), Status::Ok);
         c.settle();
         assert_ne!(c.latched(1, OWN), Status::Ok, "the store has failed at once");
         assert_eq!(join(&mut c, 1, 1, admin::COUNTERS), Status::Ok);
@@ -534,8 +521,7 @@ fn a_late_answer_of_an_earlier_home_orphans_no_node() {
         assert_eq!(c.latched(1, OWN), Status::Ok, "{net:?}");
         assert_eq!(join(&mut c, 2, 1, admin::COUNTERS), Status::Ok);
         store(&mut c, 1, 0, 8, 6);
-        c.release();
-        c.settle();
+        c.go_on();
         assert_eq!((word(&c, 1, 0), word(&c, 2, 0)), (6, 6));
     }
 }
@@ -561,8 +547,7 @@ fn i6_a_copy_takes_what_one_home_sends_in_order_across_pages() {
         c.settle();
         let both = |c: &Cluster| [c.ram_u64(1, EXPORTS), c.ram_u64(1, EXPORTS + UNIT)];
         assert_eq!(both(&c), [0, 0], "{net:?}: the second page is ahead of the first");
-        c.release();
-        c.settle();
+        c.go_on();
         assert_eq!(both(&c), [1, 1]);
     }
 }
@@ -575,13 +560,11 @@ fn e22b_an_import_waits_for_the_last_count_of_its_word() {
     store(&mut c, 1, 0, 8, 5);
     c.hold_next(1, |step| matches!(step, Step::Store { address, .. } if *address == taken_word()));
     c.settle();
-    let clear = import_clear(OWN);
-    let slot = c.post(1, clear);
+    let slot = c.post(1, import_clear(OWN));
     let seq = c.last_command(1);
     c.settle();
     assert_ne!(c.completion(1, slot).seq, seq, "the count is still to be stored");
-    c.release();
-    c.settle();
+    c.go_on();
     assert_eq!((c.completion(1, slot).seq, c.completion(1, slot).status), (seq, 0));
     import_own(&mut c, 1);
     assert_eq!(taken(&c, 1), 1, "no stale count is written");
@@ -746,27 +729,9 @@ fn late_acknowledgement(bug: Option<Bug>) -> Result<(), String> {
     let address = c.address(0, OWN.into(), 0);
     let found = c.lookup(0, 0, "page");
     c.settle();
-    let home = &mut c.nodes[0].hib;
-    let life = home.incarnation();
-    let mut handle = |event: Event| {
-        let mut events = vec![event];
-        let mut sent = Vec::new();
-        while let Some(event) = events.pop() {
-            let mut out = Vec::new();
-            home.handle(event, &mut out);
-            for action in out {
-                match action {
-                    Action::Send(packet) => sent.push((packet.dst, packet.tag, packet.body)),
-                    Action::Step { step, op: telegraphos_device_core::Step::LoadBlock { length, .. } } => {
-                        let result = StepResult::Block(vec![0; length as usize].into());
-                        events.push(Event::StepDone { step, result });
-                    }
-                    Action::Step { step, .. } => events.push(Event::StepDone { step, result: StepResult::Stored }),
-                    _ => {}
-                }
-            }
-        }
-        sent
+    let life = c.hib(0).incarnation();
+    let mut handle = |event: Event| -> Vec<(u16, u32, Body)> {
+        c.alone(0, event, |_| ()).into_iter().map(|packet| (packet.dst, packet.tag, packet.body)).collect()
     };
     let store = |data| Event::Write { bar: Bar::Window, offset: address, size: 8, data };
     let ack = |src, tag, status| {

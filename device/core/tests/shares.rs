@@ -51,8 +51,7 @@ fn reaches(seed: u64, bug: Option<Bug>, credits: u32, hanging: u16) -> Result<()
         return Err(format!("{stores} stores and {elements} elements of 200 reached the healthy node"));
     }
     // The hanging ones have lost nothing.
-    c.release();
-    c.settle();
+    c.go_on();
     for id in 1..=hanging {
         let stores = (0..300).filter(|n| c.ram_u64(id, EXPORTS + 8 * n) == 1 + n).count();
         let elements = c.hib(id).counters().elements;
@@ -119,10 +118,10 @@ fn a_silent_node_costs_the_load_limit_once() {
         let first = c.start_load(0, address, 4);
         c.settle();
         c.event(0, Event::Tick { now: 1_000_000 });
-        assert_eq!(c.nodes[0].reads.remove(&first), Some(0xffff_ffff));
+        assert_eq!(c.answer(0, first), Some(0xffff_ffff));
         for n in 0..20 {
             let token = c.start_load(0, address, 8);
-            assert_eq!(c.nodes[0].reads.remove(&token), Some(u64::MAX), "load {n} behind it is answered at once");
+            assert_eq!(c.answer(0, token), Some(u64::MAX), "load {n} behind it is answered at once");
         }
         assert_eq!(c.hib(0).counters().silent_loads, 20);
         assert_eq!(c.quiet(0, 3, 2), Status::Timeout as u16, "and says why");
@@ -135,12 +134,11 @@ fn a_silent_node_costs_the_load_limit_once() {
         assert!(!c.nodes[0].reads.contains_key(&token));
         // Its reply to the first load arrives eventually.
         c.nodes[3].ram[EXPORTS as usize + 64] = 7;
-        c.release();
-        c.settle();
+        c.go_on();
         c.ok(0, import_ack(3));
         let token = c.start_load(0, address, 4);
         c.settle();
-        (c.nodes[0].reads.remove(&token), c.hib(0).counters().silent_loads)
+        (c.answer(0, token), c.hib(0).counters().silent_loads)
     };
     assert_eq!(check(None), (Some(7), 20));
     // With the bug, nothing is in flight, so that a load is sent; a load behind another one still fails.
@@ -149,8 +147,7 @@ fn a_silent_node_costs_the_load_limit_once() {
     let address = c.address(3, 0, 64);
     c.start_load(0, address, 4);
     c.event(0, Event::Tick { now: 1_000_000 });
-    c.release();
-    c.settle();
+    c.go_on();
     c.start_load(0, address, 4);
     c.start_load(0, address, 4);
     assert_eq!(c.hib(0).counters().silent_loads, 1, "the check is blind to Bug::SilentForEver");
@@ -171,12 +168,11 @@ fn a_slow_node_is_not_silent() {
     c.settle();
     let _ = c.completion(3, lookup);
     c.event(0, Event::Tick { now: 1_000_000 });
-    assert_eq!(c.nodes[0].reads.remove(&first), Some(u64::MAX));
+    assert_eq!(c.answer(0, first), Some(u64::MAX));
     let second = c.start_load(0, address, 8);
     assert!(!c.nodes[0].reads.contains_key(&second), "it has its time");
-    c.release();
-    c.settle();
-    assert_eq!(c.nodes[0].reads.remove(&second), Some(1));
+    c.go_on();
+    assert_eq!(c.answer(0, second), Some(1));
 }
 
 /// More stores of one import than fit the reserve, as a board finds them that was not scheduled: other imports that

@@ -3,13 +3,11 @@
 //! and used resources (SPEC E19, E20, I7; `docs/replication.md`, "Silent copies and homes").
 
 use crate::common::replicas::{
-    FanOut, Ideal, NETS, Net, OWN, RIGHTS, cluster, finds, join, replicated, set, set_page, store, word,
+    FanOut, Ideal, NETS, Net, OWN, RIGHTS, cluster, finds, join, join_all, replicated, set, set_page, store, unmap,
+    word,
 };
-use crate::common::{
-    Cluster, Driver, EXPORTS, atomic_steps, import_ack, is_remote_store, over_seeds, replica_clear, replica_invalid,
-};
-use std::collections::VecDeque;
-use telegraphos_device_core::{Action, Bug, Event, Notice, Step, StepResult};
+use crate::common::{Cluster, Driver, EXPORTS, atomic_steps, import_ack, is_remote_store, over_seeds, replica_clear};
+use telegraphos_device_core::{Bug, Event, Notice, Step};
 use telegraphos_wire::admin::{self, Command};
 use telegraphos_wire::context::{Launch, Operation};
 use telegraphos_wire::{
@@ -26,9 +24,7 @@ fn clear(page: u32) -> Command {
 /// acknowledged store.
 fn resigns(net: Net, seed: u64, bug: Option<Bug>) -> Result<(), String> {
     let mut c = cluster(net, 4, seed, bug, |_| {});
-    for id in 0..3 {
-        assert_eq!(join(&mut c, id, 0, admin::COUNTERS), Status::Ok);
-    }
+    join_all(&mut c, 0..3, 0, admin::COUNTERS);
     // Node 3 has no copy: an ordinary import of the home's page.
     c.import(3, 0, "page", 11, 11);
     let cookie = c.cookie();
@@ -77,19 +73,10 @@ fn e20_nothing_is_changed_between_replica_clear_and_grant_clear() {
 
 const LIMIT: u64 = 5_000_000;
 
-/// The driver of a node, which unmaps invalid pages; it has read `seen` events before.
-fn unmap(c: &mut Cluster, id: u16) {
-    for (kind, _, value) in c.take_events(id) {
-        if kind == event::REPLICA && value & event::REPLICA_INVALID != 0 {
-            c.post(id, replica_invalid((value >> 32) as u32));
-        }
-    }
-}
-
 fn settle(c: &mut Cluster, drivers: &[u16]) {
     for _ in 0..20 {
         c.settle();
-        drivers.iter().for_each(|id| unmap(c, *id));
+        drivers.iter().for_each(|id| _ = unmap(c, *id));
     }
     c.settle();
 }
@@ -231,8 +218,7 @@ fn i7_what_is_acknowledged_when_a_copy_is_dropped_all_others_have() {
                 return Err(format!("I7: {found:?}"));
             }
         }
-        c.release();
-        c.settle();
+        c.go_on();
         if c.hib(3).home_of(0).is_some() {
             return Err("node 3 counts itself as a copy".into());
         }
@@ -242,27 +228,9 @@ fn i7_what_is_acknowledged_when_a_copy_is_dropped_all_others_have() {
 
 // ---- one board alone ----
 
-/// Lets a board handle events and its steps. Returns the packets sent, and the number of blocks loaded.
-fn handle(c: &mut Cluster, id: u16, event: Event, loads: &mut usize) -> Vec<Packet> {
-    let mut events = VecDeque::from([event]);
-    let mut sent = Vec::new();
-    while let Some(event) = events.pop_front() {
-        let mut out = Vec::new();
-        c.nodes[usize::from(id)].hib.handle(event, &mut out);
-        for action in out {
-            match action {
-                Action::Send(packet) => sent.push(packet),
-                Action::Step { step, op: Step::LoadBlock { length, .. } } => {
-                    *loads += 1;
-                    let result = StepResult::Block(vec![0; length as usize].into());
-                    events.push_back(Event::StepDone { step, result });
-                }
-                Action::Step { step, .. } => events.push_back(Event::StepDone { step, result: StepResult::Stored }),
-                _ => {}
-            }
-        }
-    }
-    sent
+/// An event of the home, which is alone. Returns the packets sent, and counts the blocks loaded.
+fn handle(c: &mut Cluster, event: Event, loads: &mut usize) -> Vec<Packet> {
+    c.alone(0, event, |step| *loads += usize::from(matches!(step, Step::LoadBlock { .. })))
 }
 
 fn packet(c: &Cluster, src: NodeId, tag: u32, body: Body) -> Event {
@@ -281,15 +249,15 @@ fn joins_and_leaves(bug: Option<Bug>) -> (usize, bool) {
     let (mut loads, mut fills) = (0, 0);
     for round in 0..1000 {
         let join = packet(&c, 2, 2 * round, Body::Join { at, mode: admin::COUNTERS as u16, keep: false });
-        let sent = handle(&mut c, 0, join, &mut loads);
+        let sent = handle(&mut c, join, &mut loads);
         fills += sent.iter().filter(|packet| matches!(packet.body, Body::Fill { .. })).count();
         let leave = packet(&c, 2, 2 * round + 1, Body::Leave { at });
-        handle(&mut c, 0, leave, &mut loads);
+        handle(&mut c, leave, &mut loads);
     }
     println!("{bug:?}: 1000 times joined and left: {loads} blocks loaded, {fills} sent");
     let address = c.address(0, OWN.into(), 0);
     let store = Event::Write { bar: telegraphos_device_core::Bar::Window, offset: address, size: 8, data: 9 };
-    let sent = handle(&mut c, 0, store, &mut loads);
+    let sent = handle(&mut c, store, &mut loads);
     (loads, sent.iter().any(|packet| packet.dst == 1 && matches!(packet.body, Body::Reflected { .. })))
 }
 
@@ -345,13 +313,13 @@ fn a_home_bounds_what_waits_for_copies() {
             tag,
             Body::Update { at, context: 0, epoch: ImportEpoch::default(), size: 8, data: tag.into() },
         );
-        sent.extend(handle(&mut c, 0, update, &mut loads));
+        sent.extend(handle(&mut c, update, &mut loads));
     }
     let performed = sent.iter().filter(|p| p.dst == 2 && matches!(p.body, Body::Reflected { .. })).count();
     assert_eq!(performed, 256);
     // The others have separate room.
     let update = packet(&c, 2, 1, Body::Update { at, context: 0, epoch: ImportEpoch::default(), size: 8, data: 5 });
-    let others = handle(&mut c, 0, update, &mut loads);
+    let others = handle(&mut c, update, &mut loads);
     assert!(others.iter().any(|p| matches!(p.body, Body::Reflected { writer: 2, .. })));
     // As copies acknowledge, the rest is performed, and all are answered.
     sent.extend(others);
@@ -360,7 +328,7 @@ fn a_home_bounds_what_waits_for_copies() {
         answered += usize::from(matches!(p.body, Body::WriteAck { status: Status::Ok }));
         if p.class() == Class::Reflected {
             let ack = packet(&c, p.dst, p.tag, Body::CopyAck { status: Status::Ok });
-            sent.extend(handle(&mut c, 0, ack, &mut loads));
+            sent.extend(handle(&mut c, ack, &mut loads));
         }
     }
     assert_eq!(answered, 2001);
@@ -370,9 +338,7 @@ fn a_home_bounds_what_waits_for_copies() {
 
 fn silent_home(net: Net, bug: Option<Bug>) -> Result<(), String> {
     let mut c = cluster(net, 3, 1, bug, |_| {});
-    for id in [0, 2] {
-        assert_eq!(join(&mut c, id, 0, admin::COUNTERS), Status::Ok);
-    }
+    join_all(&mut c, [0, 2], 0, admin::COUNTERS);
     let command = set(&mut c, 1, 0, admin::COUNTERS);
     let slot = c.post(1, command);
     let seq = c.last_command(1);

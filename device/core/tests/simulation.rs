@@ -109,14 +109,12 @@ impl World {
 
     /// Closes a broken import and tries to open a new one.
     fn import(&mut self, src: u16, dst: u16) {
-        let clear = import_clear(dst);
-        self.cluster.admin(src, clear);
+        self.cluster.admin(src, import_clear(dst));
         let found = self.cluster.lookup(src, dst, "segment");
         if found.status != 0 {
             return;
         }
-        let set = Command { rights: 3, ..import_set(dst, dst, 0, &found) };
-        self.cluster.ok(src, set);
+        self.cluster.ok(src, Command { rights: 3, ..import_set(dst, dst, 0, &found) });
         let session = self.session(src, dst);
         *session = Session { number: session.number + 1, issued: 0, broken: false };
         self.count(Operation::Import);

@@ -112,8 +112,7 @@ fn what_cannot_be_watched_is_refused() {
     }
     // A page that ends after its first word, and a store that is no arm.
     let mut c = of_three(1, ALL, None);
-    let grant = Command { length: 12, ..grant_set(7, 1, EXPORTS, ALL) };
-    c.ok(1, grant);
+    c.ok(1, Command { length: 12, ..grant_set(7, 1, EXPORTS, ALL) });
     arm(&mut c, 1, 0, WordArm { page: 7, word: 0, seen: 1 });
     c.settle();
     assert_eq!((c.hib(1).register(Register::Error), wakes(&c, 1, 0)), (0, 1));
@@ -138,8 +137,7 @@ fn looks_are_one_at_a_time_and_a_revocation_waits_for_them() {
     let seq = c.last_command(1);
     c.settle();
     assert_ne!(c.completion(1, slot).seq, seq, "memory is loaded that the driver may have given away");
-    c.release();
-    c.settle();
+    c.go_on();
     assert_eq!((c.completion(1, slot).seq, c.completion(1, slot).status), (seq, 0));
     arm(&mut c, 1, 0, WordArm { page: 0, word: 0, seen: 0 });
     assert_eq!(c.hib(1).register(Register::Error) & 0xffff, Status::NotGranted as u64);

@@ -58,8 +58,6 @@ pub struct Node {
     pub resets: u32,
     /// Stores performed into exported memory, in order: (address, value).
     pub performed: Vec<(u64, u64)>,
-    /// Atomics performed, in order: (address, value before, value after).
-    pub atomics: Vec<(u64, u64, u64)>,
     /// Words of exported memory as they change: (moment, address, value).
     pub history: Vec<(u64, u64, u64)>,
     /// Blocks stored, in order: (address, bytes).
@@ -171,7 +169,6 @@ impl Node {
             notices: Vec::new(),
             resets: 0,
             performed: Vec::new(),
-            atomics: Vec::new(),
             history: Vec::new(),
             blocks: Vec::new(),
             moved: 0,
@@ -346,10 +343,9 @@ impl Cluster {
         let node = &mut self.nodes[usize::from(id)];
         node.loans.recall(&node.ram, 0, u64::MAX);
         let performed = std::mem::take(&mut node.performed);
-        let atomics = std::mem::take(&mut node.atomics);
         let blocks = std::mem::take(&mut node.blocks);
         let history = std::mem::take(&mut node.history);
-        *node = Node { performed, atomics, blocks, history, ..Node::new(node.hib.config().clone()) };
+        *node = Node { performed, blocks, history, ..Node::new(node.hib.config().clone()) };
     }
 
     fn up(&mut self, id: u16, frame: Frame) {
@@ -442,7 +438,6 @@ impl Cluster {
             }
             (Step::Atomic { address, size, op, operand, compare }, StepResult::Loaded(old)) => {
                 let new = op.apply(*size, *old, *operand, *compare);
-                node.atomics.push((*address, *old, new));
                 if new != *old {
                     node.history.push((moment, *address, new));
                 }
@@ -581,6 +576,28 @@ impl Cluster {
         self.nodes[usize::from(id)].blocks.len() - before
     }
 
+    /// An event of a board that is alone: its steps are performed at once, and all else that it does goes nowhere.
+    /// Returns what it sends.
+    pub fn alone(&mut self, id: u16, event: Event, mut looks: impl FnMut(&Step)) -> Vec<Packet> {
+        let node = &mut self.nodes[usize::from(id)];
+        let (mut events, mut sent) = (VecDeque::from([event]), Vec::new());
+        while let Some(event) = events.pop_front() {
+            let mut out = Vec::new();
+            node.hib.handle(event, &mut out);
+            for action in out {
+                match action {
+                    Action::Send(packet) => sent.push(packet),
+                    Action::Step { step, op } => {
+                        looks(&op);
+                        events.push_back(Event::StepDone { step, result: node.ram.perform(&op) });
+                    }
+                    _ => {}
+                }
+            }
+        }
+        sent
+    }
+
     /// Cancels a node's request for another turn of its server's loop. Returns whether there was one.
     pub fn asks_for_a_turn(&mut self, id: u16) -> bool {
         let before = self.ready.len();
@@ -630,6 +647,12 @@ impl Cluster {
     pub fn release(&mut self) {
         self.hanging.clear();
         self.ready.append(&mut self.held);
+    }
+
+    /// The same, and all that follows.
+    pub fn go_on(&mut self) {
+        self.release();
+        self.settle();
     }
 
     /// Drops the packets on the ideal network from or to a node.

@@ -3,8 +3,9 @@
 
 use super::driver::{Driver, key_of};
 use super::{Cluster, EXPORTS, status_page};
+use std::ops::Range;
 use telegraphos_device_core::{Bar, Event};
-use telegraphos_wire::context::{Argument, Launch, Operation};
+use telegraphos_wire::context::{Argument, Launch, NumberedArgument, Operation};
 use telegraphos_wire::{Aperture, AtomicOp, Body, NodeId, Packet, Status, UNIT, WindowAddress, context};
 
 /// One store of a launch.
@@ -73,6 +74,11 @@ impl Cluster {
 
     pub fn store(&mut self, id: NodeId, address: u64, size: u32, data: u64) {
         self.event(id, Event::Write { bar: Bar::Window, offset: address, size, data });
+    }
+
+    /// Stores n + 1 to word n of what is imported of a node at its first window slot.
+    pub fn store_words(&mut self, id: NodeId, node: NodeId, words: Range<u64>) {
+        words.for_each(|n| self.store(id, self.address(node, 0, 8 * n), 8, n + 1));
     }
 
     /// A store to the enqueue aperture.
@@ -161,6 +167,20 @@ impl Cluster {
     /// All steps of a launch.
     pub fn launch(&mut self, id: NodeId, context: u16, slot: u8, steps: Vec<LaunchStep>) {
         steps.into_iter().for_each(|step| self.launch_step(id, context, slot, step));
+    }
+
+    /// Passes an argument by the number of its import.
+    pub fn numbered(&mut self, id: NodeId, context: u16, argument: NumberedArgument) {
+        self.write(id, Bar::Contexts, u64::from(context) * UNIT + context::ARGUMENT, argument.encode());
+    }
+
+    /// Context 0 launches a copy between places in imports, each the import's number and an offset.
+    pub fn launch_numbered(&mut self, id: NodeId, slot: u8, cookie: u64, places: [(u16, u64); 2], length: u64) {
+        for (which, (import, offset)) in (0..).zip(places) {
+            self.numbered(id, 0, NumberedArgument { slot, which, import, offset });
+        }
+        self.slot_register(id, 0, slot, context::LENGTH, length);
+        self.slot_register(id, 0, slot, context::LAUNCH, copying(cookie).encode());
     }
 
     /// Status and cookie of a context's slot.

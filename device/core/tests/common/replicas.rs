@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Clusters with a replicated page, at several networks.
 
-use super::{Cluster, Driver, EXPORTS, replica_set, small, status_page};
+use super::{Cluster, Driver, EXPORTS, replica_invalid, replica_set, small, status_page};
 use telegraphos_device_core::{Bug, Event, HibConfig};
 use telegraphos_fabric_core::Bug as SwitchBug;
 use telegraphos_wire::admin::{self, Command, ReplicaCommand};
@@ -75,6 +75,11 @@ pub(crate) fn join(c: &mut Cluster, id: u16, home: u16, mode: u32) -> Status {
     c.status(id, command)
 }
 
+/// The same of several, which must succeed.
+pub(crate) fn join_all(c: &mut Cluster, ids: impl IntoIterator<Item = u16>, home: u16, mode: u32) {
+    ids.into_iter().for_each(|id| assert_eq!(join(c, id, home, mode), Status::Ok));
+}
+
 /// Node 0 is the home of a page that all others copy; in mode naive, every node is a copy of every other.
 pub(crate) fn replicated(
     net: Net,
@@ -135,6 +140,14 @@ pub(crate) fn go(c: &mut Cluster, net: Net, node: u16) {
         c.event(id, Event::NodeDown { node });
     }
     c.lose_packets_of(node);
+}
+
+/// The driver of a node unmaps its invalid pages. Returns how many those are.
+pub(crate) fn unmap(c: &mut Cluster, id: u16) -> usize {
+    let invalid = |e: &(u16, u16, u64)| e.0 == event::REPLICA && e.2 & event::REPLICA_INVALID != 0;
+    let pages: Vec<u32> = c.take_events(id).into_iter().filter(invalid).map(|e| (e.2 >> 32) as u32).collect();
+    pages.iter().for_each(|page| _ = c.post(id, replica_invalid(*page)));
+    pages.len()
 }
 
 /// An event of the node's ring says that its copy is an orphan.

@@ -182,8 +182,7 @@ impl World {
     fn launch(&mut self, who: usize, id: TransferId, to: (usize, Place), from: (usize, Place), length: u64) {
         let [to, from] = [to, from].map(|(of, place)| self.window(who, of, Part::Memory, place.0));
         let cookie = self.cluster.cookie();
-        let launch = copying(cookie);
-        let mut steps = copy_steps(launch, to, from, length);
+        let mut steps = copy_steps(copying(cookie), to, from, length);
         steps.reverse();
         let of_it = |slot: &u8| !self.transfers.iter().any(|other| other.who == who && other.slot == *slot);
         let slot = (0..64).find(of_it).unwrap();

@@ -112,8 +112,7 @@ impl World {
         if !self.places[place].open {
             self.open(place);
         } else if self.below(2) == 0 {
-            let ack = import_ack(World::at(place).1 as u16);
-            self.post(place, Doing::Acknowledge, ack);
+            self.post(place, Doing::Acknowledge, import_ack(World::at(place).1 as u16));
         } else {
             self.close(place);
         }
@@ -133,13 +132,11 @@ impl World {
     }
 
     pub(crate) fn close(&mut self, place: usize) {
-        let clear = import_clear(World::at(place).1 as u16);
-        self.post(place, Doing::Close, clear);
+        self.post(place, Doing::Close, import_clear(World::at(place).1 as u16));
     }
 
     pub(crate) fn clear(&mut self, place: usize) {
-        let clear = replica_clear(World::at(place).1);
-        self.post(place, Doing::Clear, clear);
+        self.post(place, Doing::Clear, replica_clear(World::at(place).1));
     }
 
     pub(crate) fn taken_word(&self, slot: u32) -> u64 {

@@ -273,7 +273,7 @@ impl World {
     /// I4, and that every value read was stored.
     fn load_answered(&mut self, node: u16) -> Result<(), String> {
         let Some(Load { token, .. }) = self.programs[usize::from(node)].load else { return Ok(()) };
-        let Some(found) = self.cluster.nodes[usize::from(node)].reads.remove(&token) else { return Ok(()) };
+        let Some(found) = self.cluster.answer(node, token) else { return Ok(()) };
         let Some(load) = self.programs[usize::from(node)].load.take() else { return Ok(()) };
         let entry = &self.places[load.place];
         let failed = found == u64::MAX >> (64 - 8 * u32::from(load.size));
