@@ -3,15 +3,14 @@
 //! a segment, a replicated page whose home is the first node, and a queue of the last.
 
 use crate::board::Board;
-use telegraphos_device_core::{Bar, Event, HibConfig};
+use telegraphos_device_core::{Event, HibConfig};
 use telegraphos_fabric_core::{Action, Event as SwitchEvent, Switch, SwitchConfig, UNLIMITED};
-use telegraphos_wire::admin::{self, Command, Completion, QueueCommand, ReplicaCommand};
+use telegraphos_testkit::world::commands::{publish, replica_set};
+use telegraphos_testkit::world::{Driver, Kernel, Memory};
+use telegraphos_wire::admin::{self, Command, Completion};
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::queue::{HEAD_WORD, Shape, TAIL_WORD};
-use telegraphos_wire::regs::Register;
-use telegraphos_wire::{
-    Aperture, NodeId, PROTOCOL_VERSION, Rights, STREAM_BLOCK, Status, UNIT, WindowAddress, WindowLayout, context,
-};
+use telegraphos_wire::{Aperture, NodeId, PROTOCOL_VERSION, Rights, STREAM_BLOCK, UNIT, WindowAddress, WindowLayout};
 
 /// How large the cluster is, besides the operation's own part of it.
 #[derive(Clone, Copy, Debug)]
@@ -30,15 +29,11 @@ pub(crate) const REPLICATED: u32 = 1;
 pub(crate) const QUEUE: u32 = 2;
 
 // Guest memory.
-const ADMIN: u64 = 0x1_0000;
-const EVENTS: u64 = 0x2_0000;
 const STATUS_PAGES: u64 = 0x10_0000;
 pub(crate) const SEGMENT_AT: u64 = 0x20_0000;
 pub(crate) const REPLICATED_AT: u64 = SEGMENT_AT + UNIT;
 const QUEUES_AT: u64 = REPLICATED_AT + UNIT;
 
-/// Entries of the event ring.
-const RING: u32 = 64;
 /// Export pages of the segment and the replicated page; those of the queues follow.
 const SEGMENT_PAGE: u32 = 0;
 const REPLICATED_PAGE: u32 = 1;
@@ -47,33 +42,13 @@ const FIRST_QUEUE_PAGE: u32 = 2;
 /// Loads, stores and atomics.
 const RIGHTS: Rights = Rights(Rights::READ.0 | Rights::WRITE.0 | Rights::ATOMIC.0);
 
-/// The key of a context.
-pub(crate) fn key(context: u16) -> u64 {
-    0x5eed_0000_0001 + u64::from(context)
-}
-
 /// Queues of one page of memory, to which their buffers are aligned.
 fn shape() -> Shape {
     Shape::new(512, 8).unwrap()
 }
 
-fn padded(name: &str) -> [u8; 64] {
-    let mut out = [0; 64];
-    out[..name.len()].copy_from_slice(name.as_bytes());
-    out
-}
-
-#[derive(Clone, Copy, Default)]
-struct Driver {
-    /// Number of its last command.
-    seq: u32,
-    /// Events taken from the ring.
-    taken: u32,
-}
-
 pub(crate) struct Cluster {
     pub(crate) boards: [Board; 2],
-    drivers: [Driver; 2],
     switch: Switch,
     /// Buffer, kept to reuse its allocation.
     actions: Vec<Action>,
@@ -99,7 +74,6 @@ impl Cluster {
         };
         let mut cluster = Cluster {
             boards: [board(0), board(sizes.nodes - 1)],
-            drivers: [Driver::default(); 2],
             switch: Switch::new(SwitchConfig::new(u32::from(sizes.nodes))).unwrap(),
             actions: Vec::new(),
             now: 0,
@@ -110,11 +84,23 @@ impl Cluster {
             cluster.join(node);
         }
         cluster.settle();
-        for board in 0..2 {
-            cluster.start(board, sizes.contexts);
+        let nodes = cluster.nodes();
+        for id in nodes {
+            cluster.start(id);
+            (1..sizes.contexts).for_each(|context| cluster.open_context(id, context));
         }
         cluster.share(sizes);
         cluster
+    }
+
+    /// The nodes with a board.
+    fn nodes(&self) -> [NodeId; 2] {
+        [0, 1].map(|board| self.boards[board].node)
+    }
+
+    /// Which of the boards is a node's.
+    fn at(&self, id: NodeId) -> usize {
+        usize::from(id != self.boards[0].node)
     }
 
     /// An address of the first board's window.
@@ -132,15 +118,15 @@ impl Cluster {
 
     /// The consumer takes an element of the queue, by loads and a store of the processor.
     pub(crate) fn take_element(&mut self) -> Option<u64> {
-        let board = &mut self.boards[1];
-        let header = |board: &Board, word: u64| shape().header(board.word(self.queue_at + 8 * word)).unwrap();
-        let (head, tail) = (header(board, HEAD_WORD), header(board, TAIL_WORD));
+        let memory = &mut self.boards[1].memory;
+        let [head, tail] = [HEAD_WORD, TAIL_WORD]
+            .map(|word| shape().header(memory.word(self.queue_at + 8 * word, 8).unwrap()).unwrap());
         if head == tail {
             return None;
         }
-        let element = board.word(self.queue_at + 8 * u64::from(head.index));
-        board.set_word(self.queue_at + 8 * HEAD_WORD, head.advanced().encode().into());
-        Some(element)
+        let element = memory.word(self.queue_at + 8 * u64::from(head.index), 8);
+        memory.set_word(self.queue_at + 8 * HEAD_WORD, 8, head.advanced().encode().into());
+        element
     }
 
     /// Turns of boards and switch until nothing is left to do.
@@ -208,75 +194,23 @@ impl Cluster {
 
     // ---- the drivers ----
 
-    fn register(&mut self, board: usize, register: Register, data: u64) {
-        let (offset, size) = (register.offset(), u32::from(register.size()));
-        self.guest(board, [Event::Write { bar: Bar::Control, offset, size, data }]);
-    }
-
-    fn start(&mut self, board: usize, contexts: u16) {
-        self.guest(board, [Event::BusMaster(true)]);
-        self.register(board, Register::AdminBase, ADMIN);
-        self.register(board, Register::EventBase, EVENTS);
-        self.register(board, Register::EventSize, RING.into());
-        self.register(board, Register::Control, 1);
-        for context in 0..contexts {
-            let address = STATUS_PAGES + u64::from(context) * context::STATUS_SIZE;
-            let key = key(context);
-            self.admin(board, Command { opcode: admin::CONTEXT_OPEN, context, address, key, ..Command::default() });
-        }
-    }
-
-    /// Performs a command, which must succeed.
-    fn admin(&mut self, board: usize, mut command: Command) -> Completion {
-        self.drivers[board].seq += 1;
-        let seq = self.drivers[board].seq;
-        command.seq = seq;
-        let slot = u64::from(seq % 64);
-        let at = ADMIN + slot * admin::BLOCK_SIZE as u64;
-        self.boards[board].set_bytes(at, bytemuck::bytes_of(&command));
-        self.register(board, Register::AdminDoorbell, slot);
-        let completion = self.boards[board].bytes(at + admin::COMPLETION_OFFSET as u64, size_of::<Completion>());
-        let completion: Completion = bytemuck::pod_read_unaligned(completion);
-        assert_eq!((completion.seq, completion.status), (seq, Status::Ok as u32), "{command:?}");
-        self.take_events(board);
-        completion
-    }
-
-    /// Takes the events from the ring, so that it is never full.
-    fn take_events(&mut self, board: usize) {
-        let before = self.drivers[board].taken;
-        let mut taken = before;
-        while self.boards[board].word(EVENTS + u64::from(taken % RING) * 16 + 8) >> 32 == u64::from(taken + 1) {
-            taken += 1;
-        }
-        if taken != before {
-            self.drivers[board].taken = taken;
-            self.register(board, Register::EventConsumer, taken.into());
-        }
-    }
-
     /// Exports and imports everything that operations use.
     fn share(&mut self, sizes: Sizes) {
-        let [own, remote] = [0, 1].map(|board| self.boards[board].node);
-        for board in 0..2 {
-            self.export(board, "segment", SEGMENT_PAGE, SEGMENT_AT);
-            self.export(board, "replicated", REPLICATED_PAGE, REPLICATED_AT);
+        let nodes @ [own, remote] = self.nodes();
+        for id in nodes {
+            self.export(id, "segment", SEGMENT_PAGE, 1, RIGHTS);
+            self.export(id, "replicated", REPLICATED_PAGE, 1, RIGHTS);
         }
-        for board in 0..2 {
-            let found = self.lookup(board, own, "replicated");
-            let set = ReplicaCommand {
-                opcode: admin::REPLICA_SET,
-                page: REPLICATED_PAGE,
-                mode: admin::COUNTERS,
-                node: own.into(),
-                home_page: found.index,
-                home_generation: found.generation,
-                ..ReplicaCommand::default()
-            };
-            self.admin(board, set.into());
+        for id in nodes {
+            let found = self.lookup(id, own, "replicated");
+            self.ok(id, replica_set(REPLICATED_PAGE, admin::COUNTERS, own, found.index, found.generation));
         }
-        for queue in 0..sizes.queues {
-            self.make_queue(queue.into(), queue + 1 == sizes.queues);
+        for queue in 0..u32::from(sizes.queues) {
+            let page = FIRST_QUEUE_PAGE + queue;
+            let generation = self.set_queue(remote, page, shape(), QUEUES_AT + u64::from(queue) * shape().bytes());
+            if queue + 1 == u32::from(sizes.queues) {
+                self.ok(remote, publish("queue", page, shape().bytes(), generation, Rights::ENQUEUE));
+            }
         }
         let imports = [
             (own, "segment", SEGMENT),
@@ -285,78 +219,56 @@ impl Cluster {
             (remote, "queue", QUEUE),
         ];
         for (import, (node, name, index)) in (0..).zip(imports) {
-            let found = self.lookup(0, node, name);
-            let set = Command {
-                opcode: admin::IMPORT_SET,
-                // The context that atomics use, which must have the imports of its arguments.
-                context: sizes.contexts - 1,
-                import,
-                node,
-                index,
-                count: found.count,
-                page: found.index,
-                generation: found.generation,
-                length: found.length,
-                rights: found.rights as u16,
-                ..Command::default()
-            };
-            self.admin(0, set);
+            // The context that atomics use, which must have the imports of its arguments.
+            self.import_into(own, sizes.contexts - 1, node, name, import, index);
         }
     }
+}
 
-    fn export(&mut self, board: usize, name: &str, index: u32, address: u64) {
-        let grant = Command {
-            opcode: admin::GRANT_SET,
-            index,
-            count: 1,
-            address,
-            length: UNIT,
-            rights: RIGHTS.0,
-            nodes: [u64::MAX; 4],
-            ..Command::default()
-        };
-        let generation = self.admin(board, grant).generation;
-        self.publish(board, name, index, generation, UNIT, RIGHTS);
+impl Driver for Cluster {
+    type Memory = Vec<u8>;
+
+    fn event(&mut self, id: NodeId, event: Event) {
+        self.guest(self.at(id), [event]);
     }
 
-    fn publish(&mut self, board: usize, name: &str, index: u32, generation: u64, length: u64, rights: Rights) {
-        let publish = Command {
-            opcode: admin::SEGMENT_PUBLISH,
-            index,
-            count: 1,
-            length,
-            generation,
-            rights_owner: rights.0,
-            rights_others: rights.0,
-            name: padded(name),
-            ..Command::default()
-        };
-        self.admin(board, publish);
+    /// All that follows from an event is done.
+    fn step(&mut self) -> bool {
+        false
     }
 
-    fn make_queue(&mut self, number: u32, publish: bool) {
-        let shape = shape();
-        let address = QUEUES_AT + u64::from(number) * shape.bytes();
-        for word in [TAIL_WORD, HEAD_WORD] {
-            self.boards[1].set_word(address + 8 * word, shape.empty().encode().into());
-        }
-        let page = FIRST_QUEUE_PAGE + number;
-        let set = QueueCommand {
-            opcode: admin::QUEUE_SET,
-            page,
-            words: shape.words().into(),
-            width: shape.width().into(),
-            address,
-            nodes: [u64::MAX; 4],
-            ..QueueCommand::default()
-        };
-        let generation = self.admin(1, set.into()).generation;
-        if publish {
-            self.publish(1, "queue", page, generation, shape.bytes(), Rights::ENQUEUE);
-        }
+    fn memory(&self, id: NodeId) -> &Vec<u8> {
+        &self.boards[self.at(id)].memory
     }
 
-    fn lookup(&mut self, board: usize, node: NodeId, name: &str) -> Completion {
-        self.admin(board, Command { opcode: admin::LOOKUP, node, name: padded(name), ..Command::default() })
+    fn memory_mut(&mut self, id: NodeId) -> &mut Vec<u8> {
+        let at = self.at(id);
+        &mut self.boards[at].memory
+    }
+
+    fn kernel(&self, id: NodeId) -> &Kernel {
+        &self.boards[self.at(id)].kernel
+    }
+
+    fn kernel_mut(&mut self, id: NodeId) -> &mut Kernel {
+        let at = self.at(id);
+        &mut self.boards[at].kernel
+    }
+
+    fn exports(&self) -> u64 {
+        SEGMENT_AT
+    }
+
+    fn status_pages(&self) -> u64 {
+        STATUS_PAGES
+    }
+
+    /// The events are taken from the ring, so that it is never full.
+    fn admin(&mut self, id: NodeId, command: impl Into<Command>) -> Completion {
+        let slot = self.post(id, command);
+        let completion = self.completion(id, slot);
+        assert_eq!(completion.seq, self.last_command(id));
+        self.take_events(id);
+        completion
     }
 }

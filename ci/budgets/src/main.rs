@@ -13,6 +13,7 @@ mod cluster;
 
 use cluster::{Cluster, QUEUE, REPLICATED, SEGMENT, Sizes};
 use telegraphos_device_core::{Bar, Event};
+use telegraphos_testkit::world::{Memory, key_of};
 use telegraphos_wire::context::{self, Argument};
 use telegraphos_wire::{Aperture, AtomicOp, UNIT};
 
@@ -44,7 +45,7 @@ fn load(cluster: &mut Cluster, bar: Bar, offset: u64, before: impl IntoIterator<
 /// An atomic by a load of FETCH, as the library launches it.
 fn fetch_add(cluster: &mut Cluster, context: u16, operand: u64) -> u64 {
     let remote = cluster.boards[1].node;
-    let argument = Argument { context: context as u8, slot: SLOT, which: 0, key: cluster::key(context) };
+    let argument = Argument { context: context as u8, slot: SLOT, which: 0, key: key_of(context) };
     let page = u64::from(context) * UNIT;
     let registers = page + context::REGISTERS + u64::from(SLOT) * context::STRIDE;
     let before = [
@@ -70,7 +71,7 @@ fn perform(cluster: &mut Cluster, operation: &str, count: u64, context: u16) {
                 let offset = window(cluster, Aperture::Plain, node, SEGMENT, n);
                 store(cluster, offset, n);
             }
-            assert_eq!(cluster.boards[board].word(at(last)), last);
+            assert_eq!(cluster.boards[board].memory.word(at(last), 8), Some(last));
         }
         "stores" => {
             for first in (0..count).step_by(STREAM as usize) {
@@ -82,12 +83,12 @@ fn perform(cluster: &mut Cluster, operation: &str, count: u64, context: u16) {
                     .collect();
                 cluster.guest(0, stores);
             }
-            assert_eq!(cluster.boards[1].word(at(last)), last);
+            assert_eq!(cluster.boards[1].memory.word(at(last), 8), Some(last));
         }
         "load-own" | "load" => {
             let (board, node) = if operation == "load" { (1, remote) } else { (0, own) };
             for word in 0..WORDS {
-                cluster.boards[board].set_word(at(word), word);
+                cluster.boards[board].memory.set_word(at(word), 8, word);
             }
             for n in 0..count {
                 let offset = window(cluster, Aperture::Plain, node, SEGMENT, n);
@@ -95,7 +96,7 @@ fn perform(cluster: &mut Cluster, operation: &str, count: u64, context: u16) {
             }
         }
         "fetch-add" => {
-            cluster.boards[1].set_word(at(0), 0);
+            cluster.boards[1].memory.set_word(at(0), 8, 0);
             for n in 0..count {
                 assert_eq!(fetch_add(cluster, context, 1), n);
             }
@@ -114,7 +115,7 @@ fn perform(cluster: &mut Cluster, operation: &str, count: u64, context: u16) {
             }
             let at = cluster::REPLICATED_AT + 8 * (last % WORDS);
             for board in &cluster.boards {
-                assert_eq!(board.word(at), last);
+                assert_eq!(board.memory.word(at, 8), Some(last));
             }
         }
         other => panic!("there is no operation {other:?}: {USAGE}"),

@@ -95,6 +95,19 @@ macro_rules! counts {
     };
 }
 
+/// A check that must pass over these seeds, and be the one that finds this bug.
+pub fn sees<B: Copy + Debug>(
+    bug: B,
+    says: &str,
+    seeds: Range<u64>,
+    check: impl Fn(u64, Option<B>) -> Result<(), String>,
+) {
+    for seed in seeds.clone() {
+        check(seed, None).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    }
+    finds(bug, says, seeds, |seed| check(seed, Some(bug)));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,6 +8,7 @@
 //! - [`eventually`]: waits with a deadline.
 //! - [`CLibrary`]: a library for C, its header, and programs that are linked with it.
 //! - [`Daemon`]: a process that ends with its test; [`Ended`]: what a program returned and wrote.
+//! - `world` (a feature): boards, the switch, guests' memory and what drivers and processes do.
 #![forbid(unsafe_code)]
 #![allow(clippy::panic, clippy::expect_used, reason = "a failure here is the failure of a test")]
 
@@ -17,8 +18,10 @@ mod daemon;
 mod random;
 mod seeds;
 mod waits;
+#[cfg(feature = "world")]
+pub mod world;
 
-pub use bugs::{finds, has_check};
+pub use bugs::{finds, has_check, sees};
 pub use c::CLibrary;
 pub use daemon::{Daemon, Ended};
 pub use random::{Number, Rng};

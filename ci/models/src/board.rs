@@ -8,25 +8,22 @@
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use telegraphos_device_core::{Action, Bar, Bug, Event, Hib, HibConfig, Step, StepId, StepResult};
-use telegraphos_wire::admin::{self, BLOCK_SIZE, COMPLETION_OFFSET, Command, QueueCommand};
+use telegraphos_device_core::{Action, Bar, Bug, Event, Hib, Step, StepId, StepResult};
+use telegraphos_testkit::world::commands::{context_open, queue_resume, queue_set};
+use telegraphos_testkit::world::{ADMIN, Cluster, Driver, EVENTS, EXPORTS, Node, STATUS_PAGES, node_up};
+use telegraphos_wire::admin::{BLOCK_SIZE, COMPLETION_OFFSET, Command};
 use telegraphos_wire::context::QueueArm;
 use telegraphos_wire::queue::Shape;
 use telegraphos_wire::regs::Register;
-use telegraphos_wire::{
-    Body, ImportEpoch, NodeId, Packet, RemoteAddr, STREAM_BLOCK, Status, UNIT, WindowLayout, context, event,
-};
+use telegraphos_wire::{Body, ImportEpoch, NodeId, Packet, RemoteAddr, Status, UNIT, WindowLayout, context, event};
 
 const NODE: NodeId = 0;
 const PAGE: u32 = 0;
 const CONTEXT: u16 = 0;
 const INCARNATION: u64 = 1;
-const ADMIN: u64 = 0x1_0000;
-const EVENTS: u64 = 0x2_0000;
 const RING: u64 = 16;
-const STATUS_PAGE: u64 = 0x3_0000;
 /// DMA address of the queue's first buffer.
-const ARENA: u64 = 0x10_0000;
+const ARENA: u64 = EXPORTS;
 
 /// A board between two events. Equal hashes mean equal behaviour, so the hash, computed once, represents it.
 #[derive(Clone, Debug)]
@@ -67,7 +64,6 @@ pub(crate) struct Reaction {
     pub(crate) wake: bool,
     /// An admin command has completed.
     pub(crate) completed: Option<Status>,
-    generation: u64,
 }
 
 impl Reaction {
@@ -87,48 +83,32 @@ impl Reaction {
 impl Board {
     /// A board with an empty queue of this shape, in which nodes 1 to `senders` have reserved `hold` elements each.
     pub(crate) fn new(shape: Shape, senders: u16, hold: u32, bug: Option<Bug>) -> Board {
-        let mut config = HibConfig::new(NODE);
-        config.window = WindowLayout::new(2, 16).expect("the smallest window");
-        config.contexts = 1;
-        config.imports = 1;
-        config.export_pages = 1;
-        config.counters = 0;
-        // So that credits are returned one by one, and no count remains in the state.
-        config.credits = [1; 4];
-        config.hold = hold;
-        config.holds = hold * u32::from(senders);
-        config.bug = bug;
-        let credits = config.offered();
-        let mut hib = Hib::new(config);
-        let event = |hib: &mut Hib, event: Event| run(hib, event, None);
-        let register = |hib: &mut Hib, register: Register, data: u64| {
+        let mut c = Cluster::power_on(1, 0, |config| {
+            config.window = WindowLayout::new(2, 16).expect("the smallest window");
+            config.contexts = 1;
+            config.imports = 1;
+            config.export_pages = 1;
+            config.counters = 0;
+            // So that credits are returned one by one, and no count remains in the state.
+            config.credits = [1; 4];
+            config.hold = hold;
+            config.holds = hold * u32::from(senders);
+            config.bug = bug;
+        });
+        let credits = c.nodes[usize::from(NODE)].hib.config().offered();
+        c.event(NODE, Event::LinkUp { incarnation: INCARNATION, nodes: u32::from(senders) + 1, credits });
+        (1..=senders).for_each(|node| c.event(NODE, node_up(node, INCARNATION)));
+        c.event(NODE, Event::BusMaster(true));
+        c.register(NODE, Register::AdminBase, ADMIN);
+        c.ok(NODE, context_open(CONTEXT, STATUS_PAGES, 0));
+        let generation = c.ok(NODE, queue_set(PAGE, shape, EXPORTS)).generation;
+        c.settle();
+        let [Node { mut hib, .. }] = <[Node; 1]>::try_from(c.nodes).unwrap_or_else(|_| panic!("one board"));
+        for (register, data) in [(Register::EventBase, EVENTS), (Register::EventSize, RING)] {
             let (offset, size) = (register.offset(), register.size().into());
-            run(hib, Event::Write { bar: Bar::Control, offset, size, data }, None);
-        };
-        event(&mut hib, Event::LinkUp { incarnation: INCARNATION, nodes: u32::from(senders) + 1, credits });
-        for node in 1..=senders {
-            event(&mut hib, Event::NodeUp { node, incarnation: INCARNATION, block: STREAM_BLOCK as u32 });
+            run(&mut hib, Event::Write { bar: Bar::Control, offset, size, data }, None);
         }
-        event(&mut hib, Event::BusMaster(true));
-        register(&mut hib, Register::AdminBase, ADMIN);
-        register(&mut hib, Register::EventBase, EVENTS);
-        register(&mut hib, Register::EventSize, RING);
-        let open =
-            Command { opcode: admin::CONTEXT_OPEN, context: CONTEXT, address: STATUS_PAGE, ..Command::default() };
-        assert_eq!(command(&mut hib, open).completed, Some(Status::Ok));
-        let set = QueueCommand {
-            opcode: admin::QUEUE_SET,
-            page: PAGE,
-            words: shape.words().into(),
-            width: shape.width().into(),
-            context: CONTEXT.into(),
-            address: ARENA,
-            nodes: [u64::MAX; 4],
-            ..QueueCommand::default()
-        };
-        let made = command(&mut hib, set.into());
-        assert_eq!(made.completed, Some(Status::Ok));
-        let mut board = Board::of(hib, made.generation);
+        let mut board = Board::of(hib, generation);
         for node in 1..=senders {
             let body = Body::Reserve { at: board.queue(), imports: 1 };
             assert_eq!(board.arrive(node, 0, body).acks, [(node, 0, Status::Ok)]);
@@ -190,8 +170,7 @@ impl Board {
 
     /// The driver resumes the queue.
     pub(crate) fn resume(&mut self) -> Reaction {
-        let resume = Command { opcode: admin::QUEUE_RESUME, seq: 1, index: PAGE, ..Command::default() };
-        self.react(doorbell(), Some(resume))
+        self.react(doorbell(), Some(Command { seq: 1, ..queue_resume(PAGE) }))
     }
 
     /// Whether the queue has stopped and waits to be resumed.
@@ -208,10 +187,6 @@ impl Board {
 fn doorbell() -> Event {
     let register = Register::AdminDoorbell;
     Event::Write { bar: Bar::Control, offset: register.offset(), size: register.size().into(), data: 0 }
-}
-
-fn command(hib: &mut Hib, command: Command) -> Reaction {
-    run(hib, doorbell(), Some(Command { seq: 1, ..command }))
 }
 
 /// Lets the board handle an event, and all resulting steps at its own tables. `command` is what the admin slot holds.
@@ -282,7 +257,6 @@ fn perform(
         Step::Store { address, size: 8, data } => {
             match address {
                 COMPLETION => reaction.completed = Some(Status::from_u16((data >> 32) as u16)),
-                _ if address == COMPLETION + 16 => reaction.generation = data,
                 _ if (ADMIN..ADMIN + BLOCK_SIZE as u64).contains(&address) => {}
                 _ if (EVENTS..EVENTS + RING * 16).contains(&address) && address % 16 == 0 => *value = data,
                 _ if (EVENTS..EVENTS + RING * 16).contains(&address) => {

@@ -44,10 +44,6 @@ use telegraphos_wire::{Body, Class, NodeId, Packet, admin};
 pub(crate) use symmetry::{Names, rename};
 pub(crate) use walk::Walks;
 
-const ADMIN: u64 = 0x1_0000;
-const STATUS_PAGE: u64 = 0x3_0000;
-const EXPORTS: u64 = 0x10_0000;
-
 // What must hold (SPEC section 4).
 pub(crate) const I1: &str = "I1: a copy's values are a subsequence of the home's";
 pub(crate) const I2: &str = "I2: at rest all copies are equal, and all counters 0";

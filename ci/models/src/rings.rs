@@ -13,14 +13,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use telegraphos_device_core::{Action, Bar, Bug, Event, Hib, HibConfig, RingAction, RingEvent, Step, StepResult};
-use telegraphos_wire::admin::{self, COMPLETION_OFFSET, Command};
+use telegraphos_device_core::{Action, Bar, Bug, Event, Hib, RingAction, RingEvent, Step, StepResult};
+use telegraphos_testkit::world::commands::{context_open, grant_set, import_pages};
+use telegraphos_testkit::world::{ADMIN, Cluster, Driver, EXPORTS, STATUS_PAGES};
 use telegraphos_wire::regs::Register;
-use telegraphos_wire::{Aperture, Class, NodeId, Packet, Rights, STREAM_BLOCK, UNIT, WindowAddress, WindowLayout};
+use telegraphos_wire::{Aperture, Class, NodeId, Packet, Rights, STREAM_BLOCK, WindowAddress, WindowLayout};
 
-const ADMIN: u64 = 0x1_0000;
-const STATUS_PAGE: u64 = 0x3_0000;
-const EXPORT: u64 = 0x10_0000;
 const INCARNATION: u64 = 1;
 /// Packets of each class that a ring takes.
 const CREDITS: u32 = 2;
@@ -95,46 +93,24 @@ pub(crate) struct Handover {
 impl State {
     /// Both boards have joined; node 0 has imported a page of node 1. Both ends of the ring are open.
     fn new(bug: Option<Bug>) -> State {
-        let hib = |id| {
-            let mut config = HibConfig::new(id);
+        let mut c = Cluster::power_on(2, 0, |config| {
             config.window = WindowLayout::new(1, 18).expect("nodes of 256 KiB");
             (config.contexts, config.imports, config.export_pages, config.counters) = (1, 1, 1, 0);
             (config.credits, config.outstanding, config.holds) = ([8; 4], 8, 8);
             config.bug = bug;
-            Hib::new(config)
-        };
-        let (wires, rings) = (BTreeMap::new(), [const { VecDeque::new() }; 2]);
-        let mut state = State { hibs: [hib(0), hib(1)], wires, rings, heard: [0; 2], stored: 0, performed: Vec::new() };
+        });
         for id in 0..2 {
-            state.event(id, Event::LinkUp { incarnation: INCARNATION, nodes: 2, credits: [8; 4] });
-            for node in 0..2 {
-                state.event(id, Event::NodeUp { node, incarnation: INCARNATION, block: STREAM_BLOCK as u32 });
-            }
-            state.event(id, Event::BusMaster(true));
-            state.register(id, Register::AdminBase, ADMIN);
-            let open = Command { opcode: admin::CONTEXT_OPEN, address: STATUS_PAGE, ..Command::default() };
-            state.command(id, open);
+            c.join(id, INCARNATION, STREAM_BLOCK as u32);
+            c.event(id, Event::BusMaster(true));
+            c.register(id, Register::AdminBase, ADMIN);
+            c.ok(id, context_open(0, STATUS_PAGES, 0));
         }
-        let grant = Command {
-            opcode: admin::GRANT_SET,
-            count: 1,
-            address: EXPORT,
-            length: UNIT,
-            rights: Rights::WRITE.0,
-            nodes: [u64::MAX; 4],
-            ..Command::default()
-        };
-        let generation = state.command(1, grant);
-        let import = Command {
-            opcode: admin::IMPORT_SET,
-            node: 1,
-            count: 1,
-            generation,
-            length: UNIT,
-            rights: Rights::WRITE.0,
-            ..Command::default()
-        };
-        state.command(0, import);
+        let generation = c.ok(1, grant_set(0, 1, EXPORTS, Rights::WRITE)).generation;
+        c.ok(0, import_pages(0, 1, 0, (0, 1), generation, Rights::WRITE));
+        c.settle();
+        let [own, other] = [0, 1].map(|id| c.nodes[id].hib.clone());
+        let (wires, rings) = (BTreeMap::new(), [const { VecDeque::new() }; 2]);
+        let mut state = State { hibs: [own, other], wires, rings, heard: [0; 2], stored: 0, performed: Vec::new() };
         for id in 0..2 {
             let up = RingEvent::Up { incarnation: INCARNATION, own: INCARNATION, credits: CREDITS };
             state.event(id, Event::Ring { peer: 1 - id, what: up });
@@ -142,31 +118,9 @@ impl State {
         state
     }
 
-    fn register(&mut self, id: NodeId, register: Register, data: u64) {
-        let (offset, size) = (register.offset(), register.size().into());
-        self.event(id, Event::Write { bar: Bar::Control, offset, size, data });
-    }
-
-    /// A driver's command, which completes at once. Returns the generation.
-    fn command(&mut self, id: NodeId, command: Command) -> u64 {
-        let register = Register::AdminDoorbell;
-        let (offset, size) = (register.offset(), register.size().into());
-        let command = Command { seq: 1, ..command };
-        let stores = self.perform(id, Event::Write { bar: Bar::Control, offset, size, data: 0 }, Some(command));
-        let completion = ADMIN + COMPLETION_OFFSET as u64;
-        let word = |address: u64| stores.iter().find(|(at, _)| *at == address).map(|(_, data)| *data);
-        assert_eq!(word(completion).map(|word| word >> 32), Some(0), "status of {command:?}");
-        word(completion + 16).unwrap_or(0)
-    }
-
+    /// Lets a board handle an event, and performs all its steps at once. The network takes each packet at once.
     fn event(&mut self, id: NodeId, event: Event) {
-        self.perform(id, event, None);
-    }
-
-    /// Lets a board handle an event, and performs all its steps at once. The network takes each packet at once. Returns
-    /// its stores into guest memory.
-    fn perform(&mut self, id: NodeId, event: Event, command: Option<Command>) -> Vec<(u64, u64)> {
-        let (at, mut events, mut stores) = (usize::from(id), VecDeque::from([event]), Vec::new());
+        let (at, mut events) = (usize::from(id), VecDeque::from([event]));
         while let Some(event) = events.pop_front() {
             let mut actions = Vec::new();
             self.hibs[at].handle(event, &mut actions);
@@ -187,15 +141,10 @@ impl State {
                         self.rings[at].push_back(Frame::Credit(class, count));
                     }
                     Action::Ring { what: RingAction::Close(why), .. } => panic!("node {id} closes the ring: {why:?}"),
-                    Action::Step { step, op: Step::LoadCommand { .. } } => {
-                        let result = StepResult::Command(command.expect("a command was given"));
-                        events.push_back(Event::StepDone { step, result });
-                    }
                     Action::Step { step, op: Step::Store { address, data, .. } } => {
-                        if address >= EXPORT {
+                        if address >= EXPORTS {
                             self.performed.push(data);
                         }
-                        stores.push((address, data));
                         events.push_back(Event::StepDone { step, result: StepResult::Stored });
                     }
                     Action::Step { op, .. } => panic!("unexpected action of the board: {op:?}"),
@@ -203,7 +152,6 @@ impl State {
                 }
             }
         }
-        stores
     }
 }
 

@@ -2,10 +2,8 @@
 //! What a board performs for another node in one turn of its server's loop is acknowledged by one packet, at the end of
 //! the turn: nothing is acknowledged earlier than it was performed (SPEC I7, E19), nothing later, and nothing twice.
 
-use crate::common::{self, ALL, Cluster};
+use crate::common::{self, ALL, Cluster, Driver, copy_steps, copying, grant_clear};
 use telegraphos_device_core::{Bug, Event, HibConfig};
-use telegraphos_wire::admin::{self, Command};
-use telegraphos_wire::context::{Launch, Operation};
 use telegraphos_wire::queue::Shape;
 use telegraphos_wire::{Body, Packet, Status, Tags};
 
@@ -14,25 +12,17 @@ const SEEDS: u64 = 100;
 /// Boards over an ideal network. Each exports two pages, and has imported those of each node as import = node.
 fn boards(n: u16, seed: u64, adjust: impl Fn(&mut HibConfig)) -> Cluster {
     let mut c = Cluster::new(n, seed, adjust);
-    for id in 0..n {
-        c.export(id, "seg", 0, 2, ALL);
-    }
-    for id in 0..n {
-        for other in 0..n {
-            c.import(id, other, "seg", other, 0);
-        }
-    }
+    c.share(2, ALL);
     c.settle();
     c
 }
 
 fn store(c: &mut Cluster, from: u16, to: u16, word: u64, data: u64) {
-    let address = c.address(to, 0, 8 * word);
-    c.store(from, address, 8, data);
+    c.store(from, c.address(to, 0, 8 * word), 8, data);
 }
 
 fn progress(c: &Cluster, id: u16, import: u16) -> (u64, u64) {
-    c.nodes[usize::from(id)].hib.import_progress(import).unwrap()
+    c.hib(id).import_progress(import).unwrap()
 }
 
 #[test]
@@ -68,9 +58,7 @@ fn stores_blocks_and_elements_of_a_node_share_its_packet() {
             c.enqueue(id, 1, 4, 8, n);
         }
         let (to, from) = (c.address(1, 1, 4096 * u64::from(id)), c.address(id, 0, 0));
-        for step in Cluster::copy_steps(Launch { operation: Operation::Copy, notify: false, cookie: 3 }, to, from, 64) {
-            c.launch_step(id, 0, 2, step);
-        }
+        c.launch(id, 0, 2, copy_steps(copying(3), to, from, 64));
         // It loads the block.
         c.one_turn(id);
     }
@@ -103,8 +91,7 @@ fn replies_leave_in_the_order_of_what_they_answer() {
     for n in 0..5 {
         store(&mut c, 0, 1, n, n);
     }
-    let address = c.address(1, 0, 0);
-    c.start_load(0, address, 8);
+    c.start_load(0, c.address(1, 0, 0), 8);
     for n in 0..5 {
         store(&mut c, 0, 1, n, n);
     }
@@ -116,8 +103,7 @@ fn replies_leave_in_the_order_of_what_they_answer() {
 /// A store, a quiet, a store that is refused, and another quiet.
 fn refused(bug: Option<Bug>) -> Result<(), String> {
     let mut c = boards(2, 0, |config| config.bug = bug);
-    let clear = Command { opcode: admin::GRANT_CLEAR, count: 1, ..Command::default() };
-    assert_eq!(c.admin(1, clear).status, 0);
+    c.ok(1, grant_clear(0, 1));
     let (good, bad) = (c.address(1, 1, 0), c.address(1, 0, 0));
     for _ in 0..3 {
         c.store(0, good, 8, 1);
@@ -146,12 +132,12 @@ fn i7_a_refusal_does_not_pass_what_was_performed_before() {
 fn nothing_is_acknowledged_to_a_node_that_has_gone() {
     for event in [Event::NodeDown { node: 0 }, Event::LinkDown] {
         let mut c = boards(3, 0, |_| {});
-        let credits = c.nodes[1].hib.config().offered();
+        let credits = c.hib(1).config().offered();
         store(&mut c, 0, 1, 0, 1);
         c.hold_next(1, |_| true);
         c.release();
         c.at_once(1, Event::IntakeDry);
-        assert!(c.nodes[1].hib.owes_acknowledgements());
+        assert!(c.hib(1).owes_acknowledgements());
         let before = c.packets;
         c.event(1, event.clone());
         c.event(1, Event::LinkUp { incarnation: 0x2000, nodes: 3, credits });
@@ -171,7 +157,7 @@ fn a_reset_ends_the_turn() {
     let before = c.packets;
     c.event(1, Event::Reset);
     assert_eq!(c.packets - before, 1);
-    assert!(!c.nodes[1].hib.owes_acknowledgements());
+    assert!(!c.hib(1).owes_acknowledgements());
     c.settle();
     assert_eq!(progress(&c, 0, 1), (1, 1));
 }
@@ -190,7 +176,7 @@ fn an_acknowledgement_that_comes_twice_or_from_elsewhere_counts_nothing() {
     }
     let mut tags = Tags::of(0);
     (1..256).for_each(|tag| tags.insert(tag));
-    let incarnation = c.nodes[0].hib.incarnation();
+    let incarnation = c.hib(0).incarnation();
     // Also from nodes that cannot be: found by the fuzz target `hib`.
     for (incarnation, src) in [(incarnation, 1), (incarnation + 1, 2), (incarnation, 3), (incarnation, u16::MAX)] {
         let body = Body::WriteAcks { tags };
@@ -231,8 +217,7 @@ fn any_order(seed: u64, bug: Option<Bug>) -> Result<u64, String> {
                 store(&mut c, src, dst, 64 * u64::from(src) + data % 64, data);
             }
             6 => {
-                let address = c.address(dst, 0, 8);
-                c.start_load(src, address, 8);
+                c.start_load(src, c.address(dst, 0, 8), 8);
             }
             7 => c.start_quiet(src, round % 8, dst.into(), round + 1),
             8 => c.end_turn(dst),

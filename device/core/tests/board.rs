@@ -1,27 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The board's guarantees. Each is tested on seeded schedules, and shown to fail with a deliberate bug.
 
-use crate::common::{self, Cluster, EVENTS, EXPORTS, name64};
-use telegraphos_device_core::{Bar, Bug, Event, Notice, Step};
+use crate::common::{
+    self, Cluster, Driver, EVENTS, EXPORTS, grant_clear, grant_set, import_ack, import_clear, import_pages,
+    is_remote_store, name64, node_up, of_three, publish, withdraw,
+};
+use telegraphos_device_core::{Bar, Bug, Event, Notice};
 use telegraphos_wire::admin::{self, Command, Completion};
 use telegraphos_wire::regs::{self, Register};
-use telegraphos_wire::{Rights, STREAM_BLOCK, Status, UNIT, context, event};
+use telegraphos_wire::{Rights, Status, UNIT, context, event};
 
 const RW: Rights = Rights(3);
 const SEEDS: u64 = 200;
 
 fn pair(seed: u64, bug: Option<Bug>) -> Cluster {
-    Cluster::of_three(seed, RW, bug)
+    of_three(seed, RW, bug)
 }
 
 /// A check must pass on the real core and fail with its deliberate bug, with an error that contains this text.
-fn sees(check: impl Fn(u64, Option<Bug>) -> Result<(), String>, bug: Bug, says: &str) {
-    for seed in 0..SEEDS {
-        if let Err(e) = check(seed, None) {
-            panic!("seed {seed}: {e}");
-        }
-    }
-    common::finds(bug, says, 0..SEEDS, |seed| check(seed, Some(bug)));
+fn sees(bug: Bug, says: &str, check: impl Fn(u64, Option<Bug>) -> Result<(), String>) {
+    common::sees(bug, says, 0..SEEDS, check);
 }
 
 #[test]
@@ -45,57 +43,47 @@ fn every_size_lands_and_reads_back_also_on_the_own_node() {
 
 #[test]
 fn i8_per_pair_fifo() {
-    sees(
-        |seed, bug| {
-            let mut c = pair(seed, bug);
-            for i in 0..40u64 {
-                for src in 0..2 {
-                    let address = c.address(2, 0, 8 * (c.rng.clone().next() % 512));
-                    c.store(src, address, 8, u64::from(src) << 32 | (i + 1));
-                }
-                if c.rng.below(3) == 0 {
-                    c.step();
-                }
+    sees(Bug::ServeOutOfOrder, "performed [", |seed, bug| {
+        let mut c = pair(seed, bug);
+        for i in 0..40u64 {
+            for src in 0..2 {
+                c.store(src, c.address(2, 0, 8 * (c.rng.clone().next() % 512)), 8, u64::from(src) << 32 | (i + 1));
             }
-            c.settle();
-            for src in 0..2u64 {
-                let seen: Vec<u64> = c.nodes[2].performed.iter().map(|p| p.1).filter(|v| v >> 32 == src).collect();
-                let wanted: Vec<u64> = (1..=40).map(|i| src << 32 | i).collect();
-                if seen != wanted {
-                    return Err(format!("source {src}: performed {seen:x?}"));
-                }
+            if c.rng.below(3) == 0 {
+                c.step();
             }
-            Ok(())
-        },
-        Bug::ServeOutOfOrder,
-        "performed [",
-    );
+        }
+        c.settle();
+        for src in 0..2u64 {
+            let seen: Vec<u64> = c.nodes[2].performed.iter().map(|p| p.1).filter(|v| v >> 32 == src).collect();
+            let wanted: Vec<u64> = (1..=40).map(|i| src << 32 | i).collect();
+            if seen != wanted {
+                return Err(format!("source {src}: performed {seen:x?}"));
+            }
+        }
+        Ok(())
+    });
 }
 
 #[test]
 fn i7_quiet_waits_for_every_earlier_store() {
-    sees(
-        |seed, bug| {
-            let mut c = pair(seed, bug);
-            for i in 0..30u64 {
-                let dst = 1 + (i % 2) as u16;
-                let address = c.address(dst, 0, 8 * i);
-                c.store(0, address, 8, i + 1);
+    sees(Bug::QuietIgnoresOutstanding, "is missing after quiet", |seed, bug| {
+        let mut c = pair(seed, bug);
+        for i in 0..30u64 {
+            let dst = 1 + (i % 2) as u16;
+            c.store(0, c.address(dst, 0, 8 * i), 8, i + 1);
+        }
+        if c.quiet(0, context::QUIET_ALL, 7) != 0 {
+            return Err("quiet reports an error".into());
+        }
+        for i in 0..30u64 {
+            let dst = 1 + (i % 2) as u16;
+            if c.ram_u64(dst, EXPORTS + 8 * i) != i + 1 {
+                return Err(format!("store {i} is missing after quiet"));
             }
-            if c.quiet(0, context::QUIET_ALL, 7) != 0 {
-                return Err("quiet reports an error".into());
-            }
-            for i in 0..30u64 {
-                let dst = 1 + (i % 2) as u16;
-                if c.ram_u64(dst, EXPORTS + 8 * i) != i + 1 {
-                    return Err(format!("store {i} is missing after quiet"));
-                }
-            }
-            Ok(())
-        },
-        Bug::QuietIgnoresOutstanding,
-        "is missing after quiet",
-    );
+        }
+        Ok(())
+    });
 }
 
 #[test]
@@ -105,8 +93,7 @@ fn i7_quiet_reports_stores_that_were_never_sent() {
         c.import(0, 1, "seg", 6, 4);
         // Another import's stores fill the window of requests; these wait, and are dropped with their node.
         for i in 0..20 {
-            let address = c.address(1, if i < 10 { 4 } else { 0 }, 8 * i);
-            c.store(0, address, 8, i);
+            c.store(0, c.address(1, if i < 10 { 4 } else { 0 }, 8 * i), 8, i);
         }
         c.start_quiet(0, 5, 1, 44);
         c.event(0, if link { Event::LinkDown } else { Event::NodeDown { node: 1 } });
@@ -115,11 +102,9 @@ fn i7_quiet_reports_stores_that_were_never_sent() {
         assert_eq!(c.quiet_word(0, 5), (wanted as u16, 44));
         // A refusal drops them as well.
         let mut c = pair(1, None);
-        let clear = Command { opcode: admin::GRANT_CLEAR, count: 2, ..Command::default() };
-        assert_eq!(c.admin(1, clear).status, 0);
+        c.ok(1, grant_clear(0, 2));
         for i in 0..20 {
-            let address = c.address(1, 0, 8 * i);
-            c.store(0, address, 8, i);
+            c.store(0, c.address(1, 0, 8 * i), 8, i);
         }
         c.start_quiet(0, 5, 1, 44);
         c.settle();
@@ -143,23 +128,15 @@ fn i7_a_quiet_of_an_import_that_is_not_open_is_answered() {
     c.start_quiet(0, 5, 9, 46);
     c.settle();
     assert_eq!(c.quiet_word(0, 5), (Status::Unmapped as u16, 46));
-    c.release();
-    c.settle();
+    c.go_on();
     assert_eq!(c.quiet_word(0, 5), (Status::Unmapped as u16, 46));
-}
-
-/// A store into exported memory.
-fn is_remote_store(step: &Step) -> bool {
-    matches!(step, Step::Store { address, .. } if *address >= EXPORTS)
 }
 
 /// Node 0 has lost a store to node 1, and waits in a quiet of everything for a store to node 2, which is held.
 fn quiet_with_a_loss(seed: u64, bug: Option<Bug>, cookie: u64) -> Cluster {
     let mut c = pair(seed, bug);
-    let clear = Command { opcode: admin::GRANT_CLEAR, count: 2, ..Command::default() };
-    assert_eq!(c.admin(1, clear).status, 0);
-    let two = c.address(2, 0, 0);
-    c.store(0, two, 8, 7);
+    c.ok(1, grant_clear(0, 2));
+    c.store(0, c.address(2, 0, 0), 8, 7);
     c.hold_next(2, is_remote_store);
     let one = c.address(1, 0, 0);
     if seed % 2 == 0 {
@@ -178,41 +155,32 @@ fn quiet_with_a_loss(seed: u64, bug: Option<Bug>, cookie: u64) -> Cluster {
 
 #[test]
 fn i7_e19_an_acknowledgement_takes_no_loss_from_a_quiet_that_waits() {
-    sees(
-        |seed, bug| {
-            let mut c = quiet_with_a_loss(seed, bug, 44);
-            let ack = Command { opcode: admin::IMPORT_ACK, import: 1, ..Command::default() };
-            assert_eq!(c.admin(0, ack).status, 0);
-            // Nor does a later import under the same number, after the acknowledgement.
-            if seed % 3 == 0 {
-                let clear = Command { opcode: admin::IMPORT_CLEAR, import: 1, ..Command::default() };
-                assert_eq!(c.admin(0, clear).status, 0);
-                c.export(1, "other", 0, 2, RW);
-                c.import(0, 1, "other", 1, 0);
-            }
-            c.release();
-            c.settle();
-            let found = c.quiet_word(0, 5);
-            if found != (Status::NotGranted as u16, 44) {
-                return Err(format!("the quiet that waited for a lost store says {found:?}"));
-            }
-            if c.quiet(0, context::QUIET_ALL, 45) != 0 {
-                return Err("a quiet behind the acknowledgement reports what was acknowledged".into());
-            }
-            Ok(())
-        },
-        Bug::QuietReadsPresentError,
-        "the quiet that waited for a lost store says",
-    );
+    sees(Bug::QuietReadsPresentError, "the quiet that waited for a lost store says", |seed, bug| {
+        let mut c = quiet_with_a_loss(seed, bug, 44);
+        c.ok(0, import_ack(1));
+        // Nor does a later import under the same number, after the acknowledgement.
+        if seed % 3 == 0 {
+            c.ok(0, import_clear(1));
+            c.export(1, "other", 0, 2, RW);
+            c.import(0, 1, "other", 1, 0);
+        }
+        c.go_on();
+        let found = c.quiet_word(0, 5);
+        if found != (Status::NotGranted as u16, 44) {
+            return Err(format!("the quiet that waited for a lost store says {found:?}"));
+        }
+        if c.quiet(0, context::QUIET_ALL, 45) != 0 {
+            return Err("a quiet behind the acknowledgement reports what was acknowledged".into());
+        }
+        Ok(())
+    });
 }
 
 #[test]
 fn i7_a_quiet_does_not_wait_for_stores_behind_an_acknowledged_loss() {
     let mut c = pair(2, None);
-    let clear = Command { opcode: admin::GRANT_CLEAR, count: 1, ..Command::default() };
-    assert_eq!(c.admin(1, clear).status, 0);
-    let two = c.address(2, 0, 0);
-    c.store(0, two, 8, 7);
+    c.ok(1, grant_clear(0, 1));
+    c.store(0, c.address(2, 0, 0), 8, 7);
     c.hold_next(2, is_remote_store);
     let (bad, good) = (c.address(1, 0, 0), c.address(1, 1, 0));
     for i in 0..20 {
@@ -220,7 +188,7 @@ fn i7_a_quiet_does_not_wait_for_stores_behind_an_acknowledged_loss() {
     }
     c.start_quiet(0, 5, context::QUIET_ALL, 44);
     c.settle();
-    assert_eq!(c.admin(0, Command { opcode: admin::IMPORT_ACK, import: 1, ..Command::default() }).status, 0);
+    c.ok(0, import_ack(1));
     // As many as the quiet has waited for, and these are not performed.
     for i in 0..20 {
         c.store(0, good, 8, i);
@@ -235,7 +203,7 @@ fn i7_a_quiet_does_not_wait_for_stores_behind_an_acknowledged_loss() {
 fn quiet_of_one_import_does_not_wait_for_another() {
     let mut c = pair(3, None);
     let (one, two) = (c.address(1, 0, 0), c.address(2, 0, 0));
-    c.event(0, Event::NodeUp { node: 2, incarnation: 0x1000, block: STREAM_BLOCK as u32 });
+    c.event(0, node_up(2, 0x1000));
     for i in 0..100 {
         c.store(0, two, 8, i);
     }
@@ -246,62 +214,44 @@ fn quiet_of_one_import_does_not_wait_for_another() {
 
 #[test]
 fn no_store_is_lost_however_small_the_buffers() {
-    sees(
-        |seed, bug| {
-            let mut c = pair(seed, bug);
-            for i in 0..200u64 {
-                let address = c.address(1, 0, 8 * i);
-                c.store(0, address, 8, i + 1);
-            }
-            c.settle();
-            let missing = (0..200u64).filter(|i| c.ram_u64(1, EXPORTS + 8 * i) != i + 1).count();
-            if missing == 0 { Ok(()) } else { Err(format!("{missing} stores are missing")) }
-        },
-        Bug::DropWhenFull,
-        "stores are missing",
-    );
+    sees(Bug::DropWhenFull, "stores are missing", |seed, bug| {
+        let mut c = pair(seed, bug);
+        c.store_words(0, 1, 0..200);
+        c.settle();
+        let missing = (0..200u64).filter(|i| c.ram_u64(1, EXPORTS + 8 * i) != i + 1).count();
+        if missing == 0 { Ok(()) } else { Err(format!("{missing} stores are missing")) }
+    });
 }
 
 #[test]
 fn an_old_generation_is_refused() {
-    sees(
-        |seed, bug| {
-            let mut c = pair(seed, bug);
-            let address = c.address(1, 0, 16);
-            c.store(0, address, 8, 1);
-            c.settle();
-            let clear = Command { opcode: admin::GRANT_CLEAR, index: 0, count: 2, ..Command::default() };
-            assert_eq!(c.admin(1, clear).status, 0);
-            let withdraw = Command { opcode: admin::SEGMENT_WITHDRAW, name: name64("seg"), ..Command::default() };
-            assert_eq!(c.admin(1, withdraw).status, 0);
-            c.export(1, "other", 0, 2, RW);
-            c.store(0, address, 8, 0xbad);
-            let quiet = c.quiet(0, 1, 3);
-            if c.ram_u64(1, EXPORTS + 16) != 1 {
-                return Err("the new owner's memory was written".into());
-            }
-            if quiet != Status::Stale as u16 {
-                return Err("quiet does not report the refusal".into());
-            }
-            Ok(())
-        },
-        Bug::IgnoreGeneration,
-        "the new owner's memory was written",
-    );
+    sees(Bug::IgnoreGeneration, "the new owner's memory was written", |seed, bug| {
+        let mut c = pair(seed, bug);
+        let address = c.address(1, 0, 16);
+        c.store(0, address, 8, 1);
+        c.settle();
+        c.ok(1, grant_clear(0, 2));
+        c.ok(1, withdraw("seg"));
+        c.export(1, "other", 0, 2, RW);
+        c.store(0, address, 8, 0xbad);
+        let quiet = c.quiet(0, 1, 3);
+        if c.ram_u64(1, EXPORTS + 16) != 1 {
+            return Err("the new owner's memory was written".into());
+        }
+        if quiet != Status::Stale as u16 {
+            return Err("quiet does not report the refusal".into());
+        }
+        Ok(())
+    });
 }
 
 #[test]
 fn revocation_completes_only_when_nothing_is_in_flight() {
     for seed in 0..SEEDS {
         let mut c = pair(seed, None);
-        for i in 0..20u64 {
-            let address = c.address(1, 0, 8 * i);
-            c.store(0, address, 8, i + 1);
-        }
-        for _ in 0..c.rng.below(40) {
-            c.step();
-        }
-        c.admin(1, Command { opcode: admin::GRANT_CLEAR, index: 0, count: 2, ..Command::default() });
+        c.store_words(0, 1, 0..20);
+        c.some_steps(40);
+        c.admin(1, grant_clear(0, 2));
         let before = c.nodes[1].performed.len();
         c.settle();
         assert_eq!(c.nodes[1].performed.len(), before, "seed {seed}: a store landed after the revocation");
@@ -310,159 +260,115 @@ fn revocation_completes_only_when_nothing_is_in_flight() {
 
 #[test]
 fn no_store_passes_a_lost_one() {
-    sees(
-        |seed, bug| {
-            let mut c = pair(seed, bug);
-            // A store that may not be made is lost among others; what follows must not land until acknowledged.
-            let address = c.address(1, 1, 0);
-            for i in 0..20u64 {
-                let address = c.address(1, 0, 8 * i);
-                c.store(0, address, 8, i + 1);
-            }
-            let clear = Command { opcode: admin::GRANT_CLEAR, index: 0, count: 1, ..Command::default() };
-            c.admin(1, clear);
-            let before = c.quiet(0, 1, 3);
-            let first = c.address(1, 0, 0);
-            c.store(0, first, 8, 1);
-            c.settle();
-            assert!(before != 0 || c.quiet(0, 1, 4) == Status::NotGranted as u16);
-            c.store(0, address, 8, 0xbad);
-            c.settle();
-            if c.ram_u64(1, EXPORTS + UNIT) != 0 {
-                return Err("a store passed a lost one".into());
-            }
-            let ack = Command { opcode: admin::IMPORT_ACK, import: 1, ..Command::default() };
-            assert_eq!(c.admin(0, ack).status, 0);
-            c.store(0, address, 8, 6);
-            c.settle();
-            assert_eq!(c.ram_u64(1, EXPORTS + UNIT), 6, "an acknowledged import works again");
-            Ok(())
-        },
-        Bug::PassLostStore,
-        "a store passed a lost one",
-    );
+    sees(Bug::PassLostStore, "a store passed a lost one", |seed, bug| {
+        let mut c = pair(seed, bug);
+        // A store that may not be made is lost among others; what follows must not land until acknowledged.
+        let address = c.address(1, 1, 0);
+        c.store_words(0, 1, 0..20);
+        c.admin(1, grant_clear(0, 1));
+        let before = c.quiet(0, 1, 3);
+        c.store(0, c.address(1, 0, 0), 8, 1);
+        c.settle();
+        assert!(before != 0 || c.quiet(0, 1, 4) == Status::NotGranted as u16);
+        c.store(0, address, 8, 0xbad);
+        c.settle();
+        if c.ram_u64(1, EXPORTS + UNIT) != 0 {
+            return Err("a store passed a lost one".into());
+        }
+        c.ok(0, import_ack(1));
+        c.store(0, address, 8, 6);
+        c.settle();
+        assert_eq!(c.ram_u64(1, EXPORTS + UNIT), 6, "an acknowledged import works again");
+        Ok(())
+    });
 }
 
 #[test]
 fn an_event_queue_of_4_entries_loses_none_of_1000_causes() {
-    sees(
-        |seed, bug| {
-            let mut c = Cluster::new(2, seed, |config| config.bug = bug);
-            c.settle();
-            c.register(0, Register::EventSize, 0);
-            c.nodes[0].ram[EVENTS as usize..EVENTS as usize + 64].fill(0);
-            c.register(0, Register::EventSize, 4);
-            let mut seen = std::collections::BTreeSet::new();
-            let mut consumed = 0u32;
-            let mut raised = 0u32;
-            let drain = |c: &mut Cluster, consumed: &mut u32, seen: &mut std::collections::BTreeSet<u64>| {
-                loop {
-                    let entry = EVENTS + u64::from(*consumed % 4) * 16;
-                    let word = c.ram_u64(0, entry + 8);
-                    if (word >> 32) as u32 != *consumed + 1 {
-                        break;
-                    }
-                    if word as u16 == event::NODE_STATE {
-                        seen.insert(c.ram_u64(0, entry));
-                    }
-                    *consumed += 1;
+    sees(Bug::ForgetCause, "was never reported", |seed, bug| {
+        let mut c = Cluster::new(2, seed, |config| config.bug = bug);
+        c.settle();
+        c.register(0, Register::EventSize, 0);
+        c.nodes[0].ram[EVENTS as usize..EVENTS as usize + 64].fill(0);
+        c.register(0, Register::EventSize, 4);
+        let mut seen = std::collections::BTreeSet::new();
+        let mut consumed = 0u32;
+        let mut raised = 0u32;
+        let drain = |c: &mut Cluster, consumed: &mut u32, seen: &mut std::collections::BTreeSet<u64>| {
+            loop {
+                let entry = EVENTS + u64::from(*consumed % 4) * 16;
+                let word = c.ram_u64(0, entry + 8);
+                if (word >> 32) as u32 != *consumed + 1 {
+                    break;
                 }
-                c.register(0, Register::EventConsumer, u64::from(*consumed));
-            };
-            // The driver must see the last of 1000 incarnations whenever it has read all events.
-            for i in 1..=1000u32 {
-                for node in 2..8 {
-                    c.event(
-                        0,
-                        Event::NodeUp {
-                            node,
-                            incarnation: u64::from(i << 8 | u32::from(node)),
-                            block: STREAM_BLOCK as u32,
-                        },
-                    );
+                if word as u16 == event::NODE_STATE {
+                    seen.insert(c.ram_u64(0, entry));
                 }
-                raised = raised.max(c.nodes[0].interrupts);
-                for _ in 0..c.rng.below(4) {
-                    c.step();
-                }
-                if c.rng.below(5) == 0 {
-                    drain(&mut c, &mut consumed, &mut seen);
-                }
+                *consumed += 1;
             }
-            for _ in 0..50 {
-                c.settle();
+            c.register(0, Register::EventConsumer, u64::from(*consumed));
+        };
+        // The driver must see the last of 1000 incarnations whenever it has read all events.
+        for i in 1..=1000u32 {
+            for node in 2..8 {
+                c.event(0, node_up(node, u64::from(i << 8 | u32::from(node))));
+            }
+            raised = raised.max(c.nodes[0].interrupts);
+            c.some_steps(4);
+            if c.rng.below(5) == 0 {
                 drain(&mut c, &mut consumed, &mut seen);
             }
-            if raised == 0 {
-                return Err("no interrupt at all".into());
+        }
+        for _ in 0..50 {
+            c.settle();
+            drain(&mut c, &mut consumed, &mut seen);
+        }
+        if raised == 0 {
+            return Err("no interrupt at all".into());
+        }
+        for node in 2..8u64 {
+            if !seen.contains(&(1000 << 8 | node)) {
+                return Err(format!("the last state of node {node} was never reported"));
             }
-            for node in 2..8u64 {
-                if !seen.contains(&(1000 << 8 | node)) {
-                    return Err(format!("the last state of node {node} was never reported"));
-                }
-            }
-            Ok(())
-        },
-        Bug::ForgetCause,
-        "was never reported",
-    );
+        }
+        Ok(())
+    });
 }
 
 /// A peer that has been notified of node 1's reset uses the old grant again, which must be refused.
 fn claim_again(c: &mut Cluster, old: &Completion) {
-    let incarnation = c.nodes[1].hib.incarnation();
-    c.event(0, Event::NodeUp { node: 1, incarnation, block: STREAM_BLOCK as u32 });
-    c.admin(0, Command { opcode: admin::IMPORT_CLEAR, import: 1, ..Command::default() });
-    let forged = Command {
-        opcode: admin::IMPORT_SET,
-        import: 1,
-        node: 1,
-        count: 2,
-        generation: old.generation,
-        length: old.length,
-        rights: RW.0,
-        ..Command::default()
-    };
-    assert_eq!(c.admin(0, forged).status, 0);
+    let incarnation = c.hib(1).incarnation();
+    c.event(0, node_up(1, incarnation));
+    c.admin(0, import_clear(1));
+    c.ok(0, Command { length: old.length, ..import_pages(1, 1, 0, (0, 2), old.generation, RW) });
 }
 
 #[test]
 fn a_reset_board_grants_nothing_and_peers_learn_it() {
-    sees(
-        |seed, bug| {
-            let mut c = pair(seed, bug);
-            for i in 0..20u64 {
-                let address = c.address(1, 0, 8 * i);
-                c.store(0, address, 8, 0x5a5a);
-            }
-            for _ in 0..c.rng.below(60) {
-                c.step();
-            }
-            let old = c.lookup(0, 1, "seg");
-            c.event(1, Event::Reset);
-            while c.nodes[1].resets == 0 {
-                assert!(c.step(), "reset never completes");
-            }
-            c.nodes[1].ram.fill(0); // The rebooted guest's own memory.
-            c.event(1, Event::BusMaster(true));
-            let before = c.nodes[1].performed.len();
-            c.settle();
-            claim_again(&mut c, &old);
-            let address = c.address(1, 0, 0);
-            c.store(0, address, 8, 0x5a5a);
-            c.settle();
-            if c.nodes[1].performed.len() != before || c.nodes[1].ram.iter().any(|b| *b != 0) {
-                return Err("an old store landed in a rebooted guest".into());
-            }
-            let status = c.quiet(0, 1, 77);
-            if c.nodes[1].hib.counters().refused > 0 && status == 0 {
-                return Err("a refused store is not reported".into());
-            }
-            Ok(())
-        },
-        Bug::KeepGrantsOnReset,
-        "an old store landed in a rebooted guest",
-    );
+    sees(Bug::KeepGrantsOnReset, "an old store landed in a rebooted guest", |seed, bug| {
+        let mut c = pair(seed, bug);
+        for i in 0..20u64 {
+            c.store(0, c.address(1, 0, 8 * i), 8, 0x5a5a);
+        }
+        c.some_steps(60);
+        let old = c.lookup(0, 1, "seg");
+        c.reset(1);
+        c.nodes[1].ram.fill(0); // The rebooted guest's own memory.
+        c.event(1, Event::BusMaster(true));
+        let before = c.nodes[1].performed.len();
+        c.settle();
+        claim_again(&mut c, &old);
+        c.store(0, c.address(1, 0, 0), 8, 0x5a5a);
+        c.settle();
+        if c.nodes[1].performed.len() != before || c.nodes[1].ram.iter().any(|b| *b != 0) {
+            return Err("an old store landed in a rebooted guest".into());
+        }
+        let status = c.quiet(0, 1, 77);
+        if c.hib(1).counters().refused > 0 && status == 0 {
+            return Err("a refused store is not reported".into());
+        }
+        Ok(())
+    });
 }
 
 #[test]
@@ -470,18 +376,17 @@ fn an_unanswered_load_returns_all_ones_in_time() {
     let mut c = pair(5, None);
     let address = c.address(1, 0, 0);
     let token = c.start_load(0, address, 4);
-    assert_eq!(c.nodes[0].hib.deadline(), Some(1_000_000));
+    assert_eq!(c.hib(0).deadline(), Some(1_000_000));
     c.event(0, Event::Tick { now: 999_999 });
     assert!(c.nodes[0].reads.is_empty());
     c.event(0, Event::Tick { now: 1_000_000 });
-    assert_eq!(c.nodes[0].reads.remove(&token), Some(0xffff_ffff));
-    assert!(c.nodes[0].hib.deadline() > Some(1_000_000), "only the age of the request counts on");
+    assert_eq!(c.answer(0, token), Some(0xffff_ffff));
+    assert!(c.hib(0).deadline() > Some(1_000_000), "only the age of the request counts on");
     c.settle();
     assert!(c.nodes[0].reads.is_empty(), "the stale reply is dropped");
-    assert_eq!(c.nodes[0].hib.deadline(), None);
+    assert_eq!(c.hib(0).deadline(), None);
     assert_eq!(c.quiet(0, 1, 2), Status::Timeout as u16, "the error is latched");
-    let ack = Command { opcode: admin::IMPORT_ACK, import: 1, ..Command::default() };
-    c.admin(0, ack);
+    c.admin(0, import_ack(1));
     assert_eq!(c.load(0, address, 4), 0, "loads work again");
 }
 
@@ -496,7 +401,7 @@ fn a_dead_node_or_link_fails_everything_at_once() {
         }
         c.start_quiet(0, 3, 1, 55);
         c.event(0, if link { Event::LinkDown } else { Event::NodeDown { node: 1 } });
-        assert_eq!(c.nodes[0].reads.remove(&token), Some(u64::MAX));
+        assert_eq!(c.answer(0, token), Some(u64::MAX));
         c.settle();
         let wanted = if link { Status::LinkDown } else { Status::NodeDown };
         assert_eq!(c.quiet_word(0, 3), (wanted as u16, 55));
@@ -523,15 +428,15 @@ fn bad_accesses_are_refused_latched_and_counted() {
     for (i, (address, size, wanted)) in cases.into_iter().enumerate() {
         c.register(0, Register::ErrorAck, 1);
         c.store(0, address, size, 1);
-        let error = c.nodes[0].hib.register(Register::Error);
+        let error = c.hib(0).register(Register::Error);
         assert_eq!(error as u16, wanted as u16, "case {i}");
-        assert_eq!(c.nodes[0].hib.register(Register::ErrorAddress), address);
+        assert_eq!(c.hib(0).register(Register::ErrorAddress), address);
         let ones = if size == 2 { 0xffff } else { u64::MAX };
         let got = c.load(0, address, size);
         assert!(got == ones || size == 3, "case {i}: {got:#x}");
     }
     assert_eq!(c.packets, sent, "no packet leaves");
-    assert!(c.nodes[0].hib.counters().errors >= 12);
+    assert!(c.hib(0).counters().errors >= 12);
     assert!(c.nodes[0].notices.iter().any(|n| matches!(n, Notice::BadAccess { bar: Bar::Window, .. })));
 }
 
@@ -546,24 +451,11 @@ fn rights_are_checked_at_the_issuer_and_at_the_receiver() {
     assert_eq!(c.packets, sent, "refused at the issuer");
     assert_eq!(c.quiet(0, 0, 1), Status::Rights as u16);
     // A driver that claims more rights than granted gains nothing.
-    let forged = Command {
-        opcode: admin::IMPORT_SET,
-        import: 1,
-        node: 1,
-        index: 1,
-        count: 1,
-        page: 0,
-        generation,
-        length: UNIT,
-        rights: RW.0,
-        ..Command::default()
-    };
-    assert_eq!(c.admin(0, forged).status, 0);
-    let address = c.address(1, 1, 0);
-    c.store(0, address, 8, 1);
+    c.ok(0, import_pages(1, 1, 1, (0, 1), generation, RW));
+    c.store(0, c.address(1, 1, 0), 8, 1);
     assert_eq!(c.quiet(0, 1, 2), Status::Rights as u16);
     assert_eq!(c.ram_u64(1, EXPORTS), 0);
-    assert_eq!(c.nodes[1].hib.counters().refused, 1);
+    assert_eq!(c.hib(1).counters().refused, 1);
 }
 
 #[test]
@@ -576,10 +468,7 @@ fn a_full_reserve_cuts_the_import_and_keeps_what_was_accepted() {
     });
     c.export(1, "seg", 0, 1, RW);
     c.import(0, 1, "seg", 0, 0);
-    for i in 0..100u64 {
-        let address = c.address(1, 0, 8 * i);
-        c.store(0, address, 8, i + 1);
-    }
+    c.store_words(0, 1, 0..100);
     assert!(c.nodes[0].notices.contains(&Notice::Congested { import: 0, on: true }));
     c.settle();
     assert!(c.nodes[0].notices.contains(&Notice::Congested { import: 0, on: false }));
@@ -587,7 +476,7 @@ fn a_full_reserve_cuts_the_import_and_keeps_what_was_accepted() {
     assert_eq!(landed, 51, "one outstanding and fifty waiting");
     assert_eq!(c.nodes[1].performed.len(), landed, "nothing after the first lost one");
     assert_eq!(c.quiet(0, 0, 4), Status::Cut as u16);
-    assert_eq!(c.nodes[0].hib.counters().dropped, 49);
+    assert_eq!(c.hib(0).counters().dropped, 49);
 }
 
 #[test]
@@ -608,30 +497,16 @@ fn a_socket_that_never_runs_dry_stops_the_storing_processes() {
 #[test]
 fn names_modes_and_secrets_are_checked_by_the_exporter() {
     let mut c = Cluster::new(2, 11, |_| {});
-    let grant = Command {
-        opcode: admin::GRANT_SET,
-        count: 1,
-        address: EXPORTS,
-        length: 100,
-        rights: RW.0,
-        nodes: [1, 0, 0, 0],
-        ..Command::default()
-    };
+    let grant = Command { length: 100, nodes: [1, 0, 0, 0], ..grant_set(0, 1, EXPORTS, RW) };
     let done = c.admin(1, grant);
     let publish = Command {
-        opcode: admin::SEGMENT_PUBLISH,
-        count: 1,
-        length: 100,
-        generation: done.generation,
-        rights_owner: RW.0,
         rights_others: Rights::READ.0,
         uid: 1000,
         secret: [7; 16],
-        name: name64("s"),
-        ..Command::default()
+        ..publish("s", 0, 100, done.generation, RW)
     };
-    assert_eq!(c.admin(1, publish).status, 0);
-    assert_eq!(c.admin(1, publish).status, Status::NameTaken as u32);
+    c.ok(1, publish);
+    assert_eq!(c.status(1, publish), Status::NameTaken);
     let ask = |uid, rights: Rights, secret, name: &str| Command {
         opcode: admin::LOOKUP,
         node: 1,
@@ -641,42 +516,23 @@ fn names_modes_and_secrets_are_checked_by_the_exporter() {
         name: name64(name),
         ..Command::default()
     };
-    assert_eq!(c.admin(0, ask(1000, RW, [7; 16], "s")).status, 0);
+    c.ok(0, ask(1000, RW, [7; 16], "s"));
     assert_eq!(c.admin(0, ask(1001, Rights::READ, [7; 16], "s")).rights, u32::from(Rights::READ.0));
-    assert_eq!(c.admin(0, ask(1001, RW, [7; 16], "s")).status, Status::Denied as u32);
-    assert_eq!(c.admin(0, ask(1000, RW, [8; 16], "s")).status, Status::Denied as u32);
-    assert_eq!(c.admin(0, ask(1000, RW, [7; 16], "t")).status, Status::NoSegment as u32);
+    assert_eq!(c.status(0, ask(1001, RW, [7; 16], "s")), Status::Denied);
+    assert_eq!(c.status(0, ask(1000, RW, [8; 16], "s")), Status::Denied);
+    assert_eq!(c.status(0, ask(1000, RW, [7; 16], "t")), Status::NoSegment);
     let own = Command { node: 1, ..ask(1000, RW, [7; 16], "s") };
-    assert_eq!(c.admin(1, own).status, Status::NoSegment as u32, "node 1 is not among the grant's nodes");
-    assert_eq!(c.admin(0, Command { node: 9, ..own }).status, Status::BadNode as u32);
+    assert_eq!(c.status(1, own), Status::NoSegment, "node 1 is not among the grant's nodes");
+    assert_eq!(c.status(0, Command { node: 9, ..own }), Status::BadNode);
 }
 
 #[test]
 fn an_access_past_the_end_of_a_short_segment_is_refused() {
     let mut c = Cluster::new(2, 12, |_| {});
-    let grant = Command {
-        opcode: admin::GRANT_SET,
-        count: 1,
-        address: EXPORTS,
-        length: 100,
-        rights: RW.0,
-        nodes: [u64::MAX; 4],
-        ..Command::default()
-    };
-    let generation = c.admin(1, grant).generation;
-    let set = |import, index, length| Command {
-        opcode: admin::IMPORT_SET,
-        import,
-        node: 1,
-        index,
-        count: 1,
-        generation,
-        length,
-        rights: RW.0,
-        ..Command::default()
-    };
-    assert_eq!(c.admin(0, set(0, 0, 100)).status, 0);
-    assert_eq!(c.admin(0, set(1, 1, UNIT)).status, 0);
+    let generation = c.admin(1, Command { length: 100, ..grant_set(0, 1, EXPORTS, RW) }).generation;
+    let set = |import, index, length| Command { length, ..import_pages(import, 1, index, (0, 1), generation, RW) };
+    c.ok(0, set(0, 0, 100));
+    c.ok(0, set(1, 1, UNIT));
     let (local, remote) = (c.address(1, 0, 96), c.address(1, 1, 96));
     c.store(0, local, 4, 1);
     assert_eq!(c.quiet(0, 0, 1), 0);
@@ -690,18 +546,14 @@ fn an_access_past_the_end_of_a_short_segment_is_refused() {
 fn import_clear_waits_for_its_stores() {
     for seed in 0..SEEDS {
         let mut c = pair(seed, None);
-        for i in 0..30u64 {
-            let address = c.address(1, 0, 8 * i);
-            c.store(0, address, 8, i + 1);
-        }
-        let clear = Command { opcode: admin::IMPORT_CLEAR, import: 1, ..Command::default() };
-        assert_eq!(c.admin(0, clear).status, 0);
+        c.store_words(0, 1, 0..30);
+        let clear = import_clear(1);
+        c.ok(0, clear);
         assert!((0..30u64).all(|i| c.ram_u64(1, EXPORTS + 8 * i) == i + 1), "seed {seed}");
-        assert_eq!(c.admin(0, clear).status, Status::Invalid as u32);
-        let address = c.address(1, 0, 0);
-        c.store(0, address, 8, 99);
+        assert_eq!(c.status(0, clear), Status::Invalid);
+        c.store(0, c.address(1, 0, 0), 8, 99);
         c.settle();
-        assert_eq!(c.nodes[0].hib.register(Register::Error) as u16, Status::Unmapped as u16);
+        assert_eq!(c.error(0), Status::Unmapped);
     }
 }
 
@@ -714,17 +566,17 @@ fn take_over(seed: u64, bug: Option<Bug>, reset: bool) -> Result<(), String> {
         c.step();
     }
     c.event(1, Event::BusMaster(false));
-    let incarnation = c.nodes[1].hib.incarnation();
+    let incarnation = c.hib(1).incarnation();
     let old = c.lookup(0, 1, "seg");
     if reset {
         c.register(1, Register::Control, regs::CONTROL_RESET);
-        while c.nodes[1].hib.register(Register::Control) & regs::CONTROL_RESET != 0 {
+        while c.hib(1).register(Register::Control) & regs::CONTROL_RESET != 0 {
             assert!(c.step(), "the reset never completes");
         }
-        assert_eq!(c.nodes[1].hib.incarnation(), incarnation + 1);
-        assert_eq!(c.nodes[1].hib.register(Register::AdminBase), 0, "the next driver finds nothing left");
+        assert_eq!(c.hib(1).incarnation(), incarnation + 1);
+        assert_eq!(c.hib(1).register(Register::AdminBase), 0, "the next driver finds nothing left");
     } else {
-        while !c.nodes[1].hib.is_quiescent() {
+        while !c.hib(1).is_quiescent() {
             assert!(c.step(), "steps in flight never complete");
         }
     }
@@ -743,19 +595,16 @@ fn take_over(seed: u64, bug: Option<Bug>, reset: bool) -> Result<(), String> {
 #[test]
 fn a_board_that_a_crashed_driver_left_in_use_is_reset_before_it_may_write() {
     assert!((0..SEEDS).any(|seed| take_over(seed, None, false).is_err()), "without a reset nothing is wrong");
-    sees(
-        |seed, bug| take_over(seed, bug, true),
-        Bug::KeepGrantsOnReset,
-        "a store landed under a grant of the driver before",
-    );
+    sees(Bug::KeepGrantsOnReset, "a store landed under a grant of the driver before", |seed, bug| {
+        take_over(seed, bug, true)
+    });
 }
 
 #[test]
 fn the_board_does_not_touch_memory_while_bus_mastering_is_off() {
     let mut c = pair(13, None);
     c.event(1, Event::BusMaster(false));
-    let address = c.address(1, 0, 0);
-    c.store(0, address, 8, 5);
+    c.store(0, c.address(1, 0, 0), 8, 5);
     assert_eq!(c.quiet(0, 1, 1), Status::MemoryFault as u16);
     assert_eq!(c.ram_u64(1, EXPORTS), 0);
 }

@@ -5,12 +5,13 @@
 //! The driver is a model of `tg_irq` in `guest-driver/module/events.c`. Accesses to memory take effect in the order in
 //! which they are made; the barriers that ensure this on a processor are outside the model.
 
+use crate::common::node_up;
 use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use telegraphos_device_core::{Action, Bar, Bug, Event, Hib, HibConfig, Step, StepId, StepResult};
 use telegraphos_testkit::finds;
 use telegraphos_wire::regs::{self, Register};
-use telegraphos_wire::{AtomicOp, STREAM_BLOCK, Status, WindowLayout, event};
+use telegraphos_wire::{AtomicOp, Status, WindowLayout, event};
 
 const EVENTS: u64 = 0x1000;
 const INDEX: u64 = 0x2000;
@@ -149,7 +150,7 @@ impl World {
         match choice {
             Choice::Cause => {
                 let node = self.nodes.next().unwrap();
-                self.event(Event::NodeUp { node, incarnation: 8, block: STREAM_BLOCK as u32 });
+                self.event(node_up(node, 8));
             }
             Choice::Change => {
                 self.changes -= 1;
@@ -166,6 +167,13 @@ impl World {
                 self.register(Register::EventConsumer, count.into());
             }
             Choice::Driver => self.driver(wrong),
+        }
+    }
+
+    /// All steps are performed.
+    fn run(&mut self) {
+        while !self.steps.is_empty() {
+            self.act(Choice::Step, None);
         }
     }
 
@@ -304,16 +312,12 @@ fn a_notified_driver_is_not_interrupted_again() {
     assert!(std::mem::take(&mut world.irq), "posted into an empty ring");
     for _ in 0..2 {
         world.act(Choice::Cause, None);
-        while !world.steps.is_empty() {
-            world.act(Choice::Step, None);
-        }
+        world.run();
         assert!(!world.irq, "the driver has not handled the first one yet");
     }
     (world.consumed, world.index) = (3, 3);
     world.act(Choice::Cause, None);
-    while !world.steps.is_empty() {
-        world.act(Choice::Step, None);
-    }
+    world.run();
     assert!(world.irq, "it has handled all, as its memory says");
 }
 
@@ -322,9 +326,7 @@ fn what_the_driver_says_is_not_trusted() {
     // A count of the future: an error, and an interrupt rather than none.
     let mut world = World::new(2, 0, None);
     world.index = 77;
-    while !world.steps.is_empty() {
-        world.act(Choice::Step, None);
-    }
+    world.run();
     assert!(world.irq);
     assert_eq!(world.hib.register(Register::Error) as u16, Status::Invalid as u16);
     // Memory that is not there: the same.
@@ -339,14 +341,10 @@ fn what_the_driver_says_is_not_trusted() {
     assert_eq!(world.hib.register(Register::Error) as u16, Status::MemoryFault as u16);
     // An old count that arrives late is ignored.
     let mut world = World::new(2, 0, None);
-    while !world.steps.is_empty() {
-        world.act(Choice::Step, None);
-    }
+    world.run();
     world.index = 1;
     world.act(Choice::Cause, None);
-    while !world.steps.is_empty() {
-        world.act(Choice::Step, None);
-    }
+    world.run();
     world.register(Register::EventConsumer, 0);
     assert_eq!(world.hib.register(Register::EventConsumer), 1);
     assert_eq!(world.hib.register(Register::Error), 0);

@@ -2,11 +2,11 @@
 //! Receive credits and names: their limits per node, and the result of a lookup of a segment that does not admit the
 //! node.
 
-use crate::common::{Cluster, EXPORTS, name64};
+use crate::common::{self, Cluster, Driver, EXPORTS, grant_clear, grant_set, import_clear, name64, node_up, withdraw};
 use telegraphos_device_core::{Bug, Event, Notice};
 use telegraphos_wire::admin::{self, Command, Completion};
 use telegraphos_wire::queue::Shape;
-use telegraphos_wire::{Body, Rights, STREAM_BLOCK, Status, UNIT, WindowLayout};
+use telegraphos_wire::{Body, Rights, Status, UNIT, WindowLayout};
 
 /// Four nodes; node 0 has two queues and receive credits for 32 imports of queues.
 fn with_queues(bug: Option<Bug>) -> Cluster {
@@ -48,13 +48,12 @@ fn one_sender_leaves_hold_slots_to_the_others() {
     }
     // Returned credits are available again, and a node that leaves returns all.
     for number in 0..4 {
-        let close = Command { opcode: admin::IMPORT_CLEAR, import: number, ..Command::default() };
-        assert_eq!(c.admin(1, close).status, 0);
+        c.ok(1, import_clear(number));
     }
     c.settle();
     assert_eq!(import_all(&mut c, 1, "a", 0), 4);
     c.event(0, Event::NodeDown { node: 1 });
-    c.event(0, Event::NodeUp { node: 1, incarnation: 0x2000, block: STREAM_BLOCK as u32 });
+    c.event(0, node_up(1, 0x2000));
     assert!(import_all(&mut c, 2, "b", 32) >= 4);
     // With the bug, the first node takes all.
     let mut c = with_queues(Some(Bug::UnsharedHolds));
@@ -82,7 +81,7 @@ fn accepts(bug: Option<Bug>) -> u32 {
     for value in 0..100 {
         c.enqueue(1, 0, 5, 8, value);
     }
-    c.nodes[1].hib.elements_under_way(5)
+    c.hib(1).elements_under_way(5)
 }
 
 #[test]
@@ -100,8 +99,8 @@ fn hold_slots_are_given_back_by_one_request_at_a_time() {
     c.settle();
     let before = c.packets;
     for _ in 0..50 {
-        assert_eq!(c.admin(1, command).status, 0);
-        assert_eq!(c.admin(1, Command { opcode: admin::IMPORT_CLEAR, import: 5, ..Command::default() }).status, 0);
+        c.ok(1, command);
+        c.ok(1, import_clear(5));
     }
     c.settle();
     println!("{} packets", c.packets - before);
@@ -120,56 +119,35 @@ fn lines_of_closed_imports_are_bounded() {
     });
     c.make_queue(0, "a", 0, Shape::new(64, 8).unwrap());
     let command = c.import_command(1, 0, "a", 1, 1);
-    let close = Command { opcode: admin::IMPORT_CLEAR, import: 1, ..Command::default() };
+    let close = import_clear(1);
     let mut opened = 0;
     let refused = loop {
-        match Status::from_u16(c.admin(1, command).status as u16) {
+        match c.status(1, command) {
             Status::Ok => opened += 1,
             status => break status,
         }
         // Far more than the queue accepts without a consumer.
         (0..200).for_each(|value| c.enqueue(1, 0, 1, 8, value));
         c.settle();
-        assert_eq!(c.admin(1, close).status, 0);
+        c.ok(1, close);
         assert!(opened < 100, "there is no limit");
     };
     assert_eq!((refused, opened), (Status::NoSpace, 2 * IMPORTS));
     // The queue is destroyed, and with it the elements that wait for it.
-    let revoke = Command { opcode: admin::GRANT_CLEAR, index: 0, count: 1, ..Command::default() };
-    assert_eq!(c.admin(0, revoke).status, 0);
+    c.ok(0, grant_clear(0, 1));
     c.settle();
     c.make_queue(0, "b", 2, Shape::new(64, 8).unwrap());
     let command = c.import_command(1, 0, "b", 1, 1);
-    assert_eq!(c.admin(1, command).status, 0);
+    c.ok(1, command);
 }
 
 fn publish(c: &mut Cluster, generation: u64, name: [u8; 64]) -> Status {
-    let command = Command {
-        opcode: admin::SEGMENT_PUBLISH,
-        index: 0,
-        count: 1,
-        length: UNIT,
-        generation,
-        rights_owner: 7,
-        rights_others: 7,
-        name,
-        ..Command::default()
-    };
-    Status::from_u16(c.admin(0, command).status as u16)
+    let command = Command { name, ..common::publish("", 0, UNIT, generation, Rights(7)) };
+    c.status(0, command)
 }
 
 fn grant(c: &mut Cluster, nodes: [u64; 4]) -> u64 {
-    let command = Command {
-        opcode: admin::GRANT_SET,
-        index: 0,
-        count: 1,
-        address: EXPORTS,
-        length: UNIT,
-        rights: 7,
-        nodes,
-        ..Command::default()
-    };
-    let done = c.admin(0, command);
+    let done = c.admin(0, Command { nodes, ..grant_set(0, 1, EXPORTS, Rights(7)) });
     assert_eq!(done.status, 0);
     done.generation
 }
@@ -187,8 +165,7 @@ fn names_for_one_page(bug: Option<Bug>) -> usize {
     });
     let published = published.count();
     // Withdrawing a name makes room; a reset removes all names.
-    let withdraw = Command { opcode: admin::SEGMENT_WITHDRAW, name: name64("n3"), ..Command::default() };
-    assert_eq!(c.admin(0, withdraw).status, 0);
+    c.ok(0, withdraw("n3"));
     assert_eq!(publish(&mut c, generation, name64("again")), Status::Ok);
     c.event(0, Event::Reset);
     c.settle();
@@ -218,7 +195,7 @@ fn names_are_printable() {
     for bad in bad.into_iter().chain([[b'x'; 64], behind]) {
         assert_eq!(publish(&mut c, generation, bad), Status::BadName, "{}", bad.escape_ascii());
         let lookup = Command { opcode: admin::LOOKUP, node: 0, name: bad, ..Command::default() };
-        assert_eq!(c.admin(1, lookup).status, Status::BadName as u32);
+        assert_eq!(c.status(1, lookup), Status::BadName);
     }
 }
 
@@ -232,19 +209,7 @@ fn probed(bug: Option<Bug>) -> bool {
     let mut c = Cluster::new(3, 1, |config| config.bug = bug);
     let generation = grant(&mut c, [0b010, 0, 0, 0]);
     let secret = [7; 16];
-    let command = Command {
-        opcode: admin::SEGMENT_PUBLISH,
-        index: 0,
-        count: 1,
-        length: UNIT,
-        generation,
-        rights_owner: Rights::READ.0,
-        rights_others: Rights::READ.0,
-        secret,
-        name: name64("treasure"),
-        ..Command::default()
-    };
-    assert_eq!(c.admin(0, command).status, 0);
+    c.ok(0, Command { secret, ..common::publish("treasure", 0, UNIT, generation, Rights::READ) });
     assert_eq!(answer(&mut c, 1, "treasure", secret).status, 0);
     assert_eq!(answer(&mut c, 1, "treasure", [0; 16]).status, Status::Denied as u32);
     let none = answer(&mut c, 2, "nothing", secret);
@@ -260,7 +225,6 @@ fn a_node_that_is_not_admitted_cannot_tell_a_segment_from_none() {
     let mut c = Cluster::new(2, 1, |_| {});
     let generation = grant(&mut c, [u64::MAX; 4]);
     assert_eq!(publish(&mut c, generation, name64("gone")), Status::Ok);
-    let clear = Command { opcode: admin::GRANT_CLEAR, index: 0, count: 1, ..Command::default() };
-    assert_eq!(c.admin(0, clear).status, 0);
+    c.ok(0, grant_clear(0, 1));
     assert_eq!(answer(&mut c, 1, "gone", [0; 16]), answer(&mut c, 1, "none", [0; 16]));
 }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Limits of launches: turns, accounts and congestion of contexts; and the launch whose last access is a load.
 
-use crate::common::{self, ALL, Cluster, EXPORTS, LaunchStep, key_of, status_page};
+use crate::common::{
+    self, ALL, Cluster, Driver, EXPORTS, LaunchStep, context_close, context_open, copy_steps, copying, fetch_steps,
+    grant_clear, import_ack, key_of, status_page,
+};
 use telegraphos_device_core::{
     BLOCK_BYTES, BLOCKS, Bar, Bug, Event, HibConfig, Notice, STATUS_WORDS, Step, TURN_BYTES,
 };
-use telegraphos_wire::admin::{self, Command};
-use telegraphos_wire::context::{self, Argument, Launch, Operation};
+use telegraphos_wire::context::{self, Argument};
 use telegraphos_wire::regs::Register;
 use telegraphos_wire::{AtomicOp, MAX_BLOCK, Rights, STREAM_BLOCK, Status, UNIT, WindowLayout, event};
 
@@ -46,28 +48,22 @@ fn at(c: &Cluster, context: u16, node: u16, offset: u64) -> u64 {
 /// A copy from one location to another, each a node and an offset.
 fn start_copy(c: &mut Cluster, context: u16, slot: u8, cookie: u64, to: (u16, u64), from: (u16, u64), length: u64) {
     let (to, from) = (at(c, context, to.0, to.1), at(c, context, from.0, from.1));
-    let launch = Launch { operation: Operation::Copy, notify: false, cookie };
-    for step in Cluster::copy_steps(launch, to, from, length) {
-        c.launch_step(0, context, slot, step);
-    }
+    c.launch(0, context, slot, copy_steps(copying(cookie), to, from, length));
 }
 
 /// The check must pass without a bug and fail with this one, with an error that contains this text.
 fn finds(bug: Bug, says: &str, check: impl Fn(u64, Option<Bug>) -> Result<(), String>) {
-    for seed in 0..20 {
-        check(seed, None).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-    }
-    common::finds(bug, says, 0..20, |seed| check(seed, Some(bug)));
+    common::sees(bug, says, 0..20, check);
 }
 
 #[test]
 fn i14_no_context_is_named_by_the_number_of_another() {
     for (contexts, last) in [(512, 255), (256, 255), (64, 63)] {
         let mut c = Cluster::new(1, 1, |config| config.contexts = contexts);
-        assert_eq!(c.nodes[0].hib.register(Register::Contexts), u64::from(last) + 1);
+        assert_eq!(c.hib(0).register(Register::Contexts), u64::from(last) + 1);
         for (context, status) in [(last, Status::Ok), (last + 1, Status::Invalid), (last + 2, Status::Invalid)] {
             let address = status_page(context) & 0xf_f000;
-            let open = Command { opcode: admin::CONTEXT_OPEN, context, address, key: 5, ..Command::default() };
+            let open = context_open(context, address, 5);
             assert_eq!(c.admin(0, open).status, status as u32, "context {context} of {contexts}");
         }
     }
@@ -85,8 +81,8 @@ fn a_turn_starts_few_blocks(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     let mut most = 0;
     // Four copies of the whole segment, launched one after the other, as a server gets them from one receive.
     for slot in 0..4u8 {
-        let launch = Launch { operation: Operation::Copy, notify: false, cookie: 9 };
-        for step in Cluster::copy_steps(launch, to, from, length) {
+        let launch = copying(9);
+        for step in copy_steps(launch, to, from, length) {
             let LaunchStep::Register(register, data) = step else {
                 c.launch_step(0, 0, slot, step);
                 continue;
@@ -99,8 +95,7 @@ fn a_turn_starts_few_blocks(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     let mut turns = 0;
     while c.asks_for_a_turn(0) {
         // Between turns all other work is served.
-        let other = at(&c, 1, 1, 0);
-        c.store(0, other, 8, turns);
+        c.store(0, at(&c, 1, 1, 0), 8, turns);
         turns += 1;
         most = most.max(c.at_once(0, Event::Continue));
     }
@@ -113,7 +108,7 @@ fn a_turn_starts_few_blocks(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     let (from, to) = (EXPORTS as usize, (EXPORTS + length) as usize);
     assert_eq!(ram[from..from + length as usize], ram[to..to + length as usize]);
     assert_eq!((0..4).map(|slot| c.done(0, 0, slot)).collect::<Vec<_>>(), [(0, 9); 4]);
-    assert_eq!(c.nodes[0].hib.copying(0), 0);
+    assert_eq!(c.hib(0).copying(0), 0);
     // The event of the launch may start some as well.
     let whole = 4 * length / MAX_BLOCK as u64;
     assert!(turns >= whole / blocks - 1, "{turns} turns for {whole} blocks, {most} in one");
@@ -210,28 +205,28 @@ fn unfinished_copies_are_bounded(seed: u64, bug: Option<Bug>) -> Result<(), Stri
     };
     // Blocks wait for their turn: no copy ends.
     for slot in 0..4 {
-        assert_eq!(c.nodes[0].hib.context_state(0), 0, "slot {slot}");
+        assert_eq!(c.hib(0).context_state(0), 0, "slot {slot}");
         launch(&mut c, 0, slot);
     }
-    if c.nodes[0].hib.context_state(0) != event::CONTEXT_CONGESTED {
+    if c.hib(0).context_state(0) != event::CONTEXT_CONGESTED {
         return Err("four copies, and the context is not congested".into());
     }
     // Below the limit none is lost; beyond it each fails with a reason.
     for slot in 4..8 {
         launch(&mut c, 0, slot);
     }
-    assert_eq!(c.nodes[0].hib.copying(0), 6 * UNIT);
+    assert_eq!(c.hib(0).copying(0), 6 * UNIT);
     // Another context is not affected.
     launch(&mut c, 1, 0);
-    assert_eq!(c.nodes[0].hib.context_state(1), 0);
+    assert_eq!(c.hib(0).context_state(1), 0);
     let ended: Vec<_> = (0..8).map(|slot| c.finish(0, 0, slot, 7).0).collect();
     assert_eq!(ended[..6], [Status::Ok; 6]);
     assert_eq!(ended[6..], [Status::NoSpace; 2]);
     assert_eq!(c.finish(0, 1, 0, 7).0, Status::Ok);
     c.settle();
-    assert_eq!(c.nodes[0].hib.register(Register::Error) as u16, Status::NoSpace as u16);
-    assert_eq!((c.nodes[0].hib.copying(0), c.nodes[0].hib.copying(1)), (0, 0));
-    assert_eq!(c.nodes[0].hib.register(Register::StatusBits) & telegraphos_wire::regs::STATUS_CONGESTED, 0);
+    assert_eq!(c.error(0), Status::NoSpace);
+    assert_eq!((c.hib(0).copying(0), c.hib(0).copying(1)), (0, 0));
+    assert_eq!(c.hib(0).register(Register::StatusBits) & telegraphos_wire::regs::STATUS_CONGESTED, 0);
     match states(&mut c, 0).as_slice() {
         // Events carry the state at the time they are posted: the first may arrive when the congestion is over.
         [.., 0] => Ok(()),
@@ -250,7 +245,7 @@ fn a_context_that_outruns_the_board_is_stopped_and_another_is_not() {
     let mut c = pair(3, None, |config| config.intake_limit = 256);
     let store = |c: &mut Cluster, context: u64| {
         let offset = context * UNIT + context::REGISTERS + context::OPERAND;
-        c.event(0, Event::Write { bar: Bar::Contexts, offset, size: 8, data: 1 });
+        c.write(0, Bar::Contexts, offset, 1);
     };
     for n in 0..300 {
         store(&mut c, 1);
@@ -259,22 +254,21 @@ fn a_context_that_outruns_the_board_is_stopped_and_another_is_not() {
         }
     }
     c.settle();
-    assert_eq!((states(&mut c, 1).as_slice(), c.nodes[0].hib.context_state(0)), ([1].as_slice(), 0));
+    assert_eq!((states(&mut c, 1).as_slice(), c.hib(0).context_state(0)), ([1].as_slice(), 0));
     let congested = Notice::ContextCongested { context: 1, on: true };
     assert_eq!(c.nodes[0].notices.iter().filter(|notice| **notice == congested).count(), 1);
     c.event(0, Event::IntakeDry);
     c.settle();
-    assert_eq!((states(&mut c, 1).as_slice(), c.nodes[0].hib.context_state(1)), ([0].as_slice(), 0));
+    assert_eq!((states(&mut c, 1).as_slice(), c.hib(0).context_state(1)), ([0].as_slice(), 0));
     // Closing a congested context leaves no congestion for the next one under its number.
     c.open_context(0, 2);
     for _ in 0..300 {
         store(&mut c, 2);
     }
-    assert_eq!(c.nodes[0].hib.context_state(2), 1);
-    let close = Command { opcode: admin::CONTEXT_CLOSE, context: 2, ..Command::default() };
-    assert_eq!(c.admin(0, close).status, 0);
+    assert_eq!(c.hib(0).context_state(2), 1);
+    c.ok(0, context_close(2));
     c.settle();
-    assert_eq!(c.nodes[0].hib.context_state(2), 0);
+    assert_eq!(c.hib(0).context_state(2), 0);
     assert_eq!(states(&mut c, 2).last(), Some(&0));
 }
 
@@ -285,8 +279,8 @@ fn arguments_stop_the_import_that_they_come_through() {
     for _ in 0..256 {
         c.argument(0, 0, 6, 0, address);
     }
-    assert_eq!(c.nodes[0].hib.import_state(1) & event::IMPORT_CONGESTED, event::IMPORT_CONGESTED);
-    assert_eq!(c.nodes[0].hib.import_state(3) & event::IMPORT_CONGESTED, 0);
+    assert_eq!(c.hib(0).import_state(1) & event::IMPORT_CONGESTED, event::IMPORT_CONGESTED);
+    assert_eq!(c.hib(0).import_state(3) & event::IMPORT_CONGESTED, 0);
 }
 
 fn status_words_are_bounded(_: u64, bug: Option<Bug>) -> Result<(), String> {
@@ -297,18 +291,18 @@ fn status_words_are_bounded(_: u64, bug: Option<Bug>) -> Result<(), String> {
     for _ in 0..ROUNDS {
         for slot in 0..context::SLOT_COUNT {
             // Launches without arguments, and quiets that need not wait.
-            let launch = Launch { operation: Operation::Copy, notify: false, cookie };
+            let launch = copying(cookie);
             c.slot_register(0, 0, slot as u8, context::LAUNCH, launch.encode());
             c.start_quiet(0, slot, context::QUIET_ALL, cookie + 1);
             cookie += 2;
         }
     }
     assert_eq!(c.steps(0), 0, "the board keeps away from memory");
-    let refused = c.nodes[0].hib.register(Register::ErrorCount);
+    let refused = c.hib(0).register(Register::ErrorCount);
     // The other context's account is not affected.
     c.start_quiet(0, 128 + 3, context::QUIET_ALL, 3);
     let offset = UNIT + context::QUIET;
-    c.event(0, Event::Write { bar: Bar::Contexts, offset, size: 8, data: context::QUIET_ALL << 48 | 77 });
+    c.write(0, Bar::Contexts, offset, context::QUIET_ALL << 48 | 77);
     c.event(0, Event::BusMaster(true));
     let words = c.steps(0) as u64;
     c.settle();
@@ -316,9 +310,9 @@ fn status_words_are_bounded(_: u64, bug: Option<Bug>) -> Result<(), String> {
         return Err(format!("{words} words waited"));
     }
     assert_eq!(refused, 2 * ROUNDS * context::SLOT_COUNT - STATUS_WORDS);
-    assert_eq!(c.nodes[0].hib.register(Register::Error) as u16, Status::NoSpace as u16);
+    assert_eq!(c.error(0), Status::NoSpace);
     assert_eq!(c.done(0, 1, 0), (0, 77));
-    assert_eq!((c.nodes[0].hib.status_words(0), c.nodes[0].hib.status_words(1)), (0, 0));
+    assert_eq!((c.hib(0).status_words(0), c.hib(0).status_words(1)), (0, 0));
     // The board continues as before.
     assert_eq!(c.quiet(0, context::QUIET_ALL, cookie), 0);
     Ok(())
@@ -332,26 +326,24 @@ fn status_words_that_wait_for_bus_mastering_are_bounded() {
 #[test]
 fn i7_quiets_that_wait_are_bounded_and_a_slot_waits_for_its_last() {
     let mut c = pair(1, None, |_| {});
-    let far = at(&c, 0, 1, 0);
-    c.store(0, far, 8, 1);
+    c.store(0, at(&c, 0, 1, 0), 8, 1);
     c.hold_next(1, |step| matches!(step, Step::Store { .. }));
     // A copy is in flight, too.
     start_copy(&mut c, 0, 63, 7, (1, UNIT), (0, 0), UNIT);
     for n in 0..200_000u64 {
         c.start_quiet(0, n % 63, context::QUIET_ALL, 1 + n);
     }
-    assert_eq!(c.nodes[0].hib.status_words(0), 64, "63 quiets and the copy");
-    assert_eq!(c.nodes[0].hib.register(Register::ErrorCount), 0, "a quiet in the place of another is no error");
+    assert_eq!(c.hib(0).status_words(0), 64, "63 quiets and the copy");
+    assert_eq!(c.hib(0).register(Register::ErrorCount), 0, "a quiet in the place of another is no error");
     c.settle();
     assert!((0..63).all(|slot| c.done(0, 0, slot).1 == 0), "none of them is done");
-    c.release();
-    c.settle();
+    c.go_on();
     for slot in 0..63u8 {
         // Only the last one of each slot completes; the earlier ones write nothing.
         let last = (0..200_000u64).rev().find(|n| n % 63 == u64::from(slot)).unwrap();
         assert_eq!(c.done(0, 0, slot), (0, 1 + last));
     }
-    assert_eq!((c.done(0, 0, 63), c.nodes[0].hib.status_words(0)), ((0, 7), 0));
+    assert_eq!((c.done(0, 0, 63), c.hib(0).status_words(0)), ((0, 7), 0));
 }
 
 #[test]
@@ -361,16 +353,13 @@ fn i7_quiets_of_many_imports_are_done_each_in_its_turn() {
         let mut c = pair(seed, None, |config| config.outstanding = 4);
         for n in 0..60u64 {
             let (node, offset) = (c.rng.below(2) as u16, 8 * n);
-            let address = at(&c, 0, node, offset);
-            c.store(0, address, 8, 1 + n);
+            c.store(0, at(&c, 0, node, offset), 8, 1 + n);
             if n % 7 == 3 {
                 start_copy(&mut c, 0, 60 + (n / 7 % 4) as u8, n, (1, UNIT + 8 * n), (0, 4 * UNIT), 20_000);
             }
             let scope = [context::QUIET_ALL, u64::from(node)][c.rng.below(2)];
             c.start_quiet(0, n % 60, scope, 1 + n);
-            for _ in 0..c.rng.below(4) {
-                c.step();
-            }
+            c.some_steps(4);
             let performed = |c: &Cluster, n: u64| (0..2).any(|id| c.ram_u64(id, EXPORTS + 8 * n) == 1 + n);
             for m in 0..=n {
                 assert!(c.done(0, 0, m as u8).1 == 0 || performed(&c, m), "seed {seed}: quiet {m} was early");
@@ -392,9 +381,9 @@ fn a_context_and_a_reset_leave_nothing_on_the_accounts() {
         c.start_quiet(0, 8, context::QUIET_ALL, 6);
     };
     hold(&mut c);
-    assert!(c.nodes[0].hib.status_words(0) >= 2 && c.nodes[0].hib.copying(0) == UNIT);
+    assert!(c.hib(0).status_words(0) >= 2 && c.hib(0).copying(0) == UNIT);
     c.event(0, Event::Reset);
-    assert_eq!((c.nodes[0].hib.status_words(0), c.nodes[0].hib.copying(0)), (0, 0));
+    assert_eq!((c.hib(0).status_words(0), c.hib(0).copying(0)), (0, 0));
 }
 
 // ---- the launch whose last access is a load (s1) ----
@@ -420,7 +409,7 @@ fn a_load_performs_the_atomic_and_returns_its_result() {
         // No status word is written, no error counted.
         assert_eq!(c.done(0, 0, 1), (0, 0));
         assert_eq!(c.ram_u64(0, status_page(0) + context::ERRORS_OFFSET), 0);
-        assert_eq!(c.nodes[0].hib.counters().atomics, 14);
+        assert_eq!(c.hib(0).counters().atomics, 14);
     }
 }
 
@@ -438,11 +427,10 @@ fn a_load_that_cannot_perform_is_answered_with_all_ones_and_counted() {
         assert_eq!(c.ram_u64(0, status_page(0) + context::ERRORS_OFFSET), errors, "{status:?}");
         match import {
             Some(import) => {
-                assert_eq!((c.nodes[0].hib.import_state(import) >> 16) as u16, status as u16, "{status:?}");
-                let ack = Command { opcode: admin::IMPORT_ACK, import, ..Command::default() };
-                assert_eq!(c.admin(0, ack).status, 0);
+                assert_eq!(c.latched(0, import), status, "{status:?}");
+                c.ok(0, import_ack(import));
             }
-            None => assert_eq!(c.nodes[0].hib.register(Register::Error) as u16, status as u16, "{status:?}"),
+            None => assert_eq!(c.error(0), status, "{status:?}"),
         }
         c.register(0, Register::ErrorAck, 1);
     };
@@ -479,13 +467,11 @@ fn a_load_that_cannot_perform_is_answered_with_all_ones_and_counted() {
     let data = c.fetch(0, AtomicOp::Add, 8, plain, 1, 0);
     check(&mut c, data, 8, Some(9), Status::Rights);
     // Sizes that no atomic has keep the arguments: nothing was launched.
-    for step in Cluster::fetch_steps(AtomicOp::Add, 1, 0, word) {
-        c.launch_step(0, 0, 1, step);
-    }
+    c.launch(0, 0, 1, fetch_steps(AtomicOp::Add, 1, 0, word));
     for size in [1, 2] {
         let token = c.start_fetch(0, 0, 1, size);
         assert_eq!(c.finish_load(0, token), (1 << (8 * size)) - 1);
-        assert_eq!(c.nodes[0].hib.register(Register::Error) as u16, Status::BadSize as u16);
+        assert_eq!(c.error(0), Status::BadSize);
         c.register(0, Register::ErrorAck, 1);
     }
     assert_eq!(c.load(0, word, 8), 0, "nothing of all that was performed");
@@ -501,55 +487,48 @@ fn a_load_that_cannot_perform_is_answered_with_all_ones_and_counted() {
 #[test]
 fn a_latched_error_refuses_what_a_load_would_perform() {
     let mut c = pair(1, None, |_| {});
-    let clear = Command { opcode: admin::GRANT_CLEAR, index: 7, count: 1, ..Command::default() };
-    assert_eq!(c.admin(1, clear).status, 0);
+    c.ok(1, grant_clear(7, 1));
     let (gone, word) = (at(&c, 0, 1, 7 * UNIT), at(&c, 0, 1, 0));
     assert_eq!(c.load(0, gone, 8), u64::MAX);
     assert_eq!(c.fetch(0, AtomicOp::Add, 8, word, 1, 0), u64::MAX);
     c.settle();
     assert_eq!(c.ram_u64(1, EXPORTS), 0);
-    let ack = Command { opcode: admin::IMPORT_ACK, import: 1, ..Command::default() };
-    assert_eq!(c.admin(0, ack).status, 0);
+    c.ok(0, import_ack(1));
     assert_eq!(c.fetch(0, AtomicOp::Add, 8, word, 1, 0), 0);
 }
 
 fn a_fetch_ends_in_time(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     let mut c = pair(seed, bug, |_| {});
     let word = at(&c, 0, 1, 0);
-    let limit = c.nodes[0].hib.config().load_limit;
-    for step in Cluster::fetch_steps(AtomicOp::Add, 5, 0, word) {
-        c.launch_step(0, 0, 1, step);
-    }
+    let limit = c.hib(0).config().load_limit;
+    c.launch(0, 0, 1, fetch_steps(AtomicOp::Add, 5, 0, word));
     let token = c.start_fetch(0, 0, 1, 8);
     c.hold_next(1, |step| matches!(step, Step::Atomic { .. }));
     c.settle();
-    assert_eq!(c.nodes[0].hib.deadline(), Some(limit));
+    assert_eq!(c.hib(0).deadline(), Some(limit));
     c.event(0, Event::Tick { now: limit - 1 });
     assert!(!c.nodes[0].reads.contains_key(&token));
     c.event(0, Event::Tick { now: limit });
-    match c.nodes[0].reads.remove(&token) {
+    match c.answer(0, token) {
         Some(data) => assert_eq!(data, u64::MAX),
         None => return Err("not answered at the limit".into()),
     }
-    assert!(c.nodes[0].hib.deadline() > Some(limit), "only the age of the request counts on");
-    assert_eq!((c.nodes[0].hib.import_state(1) >> 16) as u16, Status::Timeout as u16);
+    assert!(c.hib(0).deadline() > Some(limit), "only the age of the request counts on");
+    assert_eq!(c.latched(0, 1), Status::Timeout);
     // I7: the atomic may still be performed, so quiet waits for it. Its slot is free.
     c.start_quiet(0, 9, context::QUIET_ALL, 44);
     c.settle();
     assert_ne!(c.done(0, 0, 9).1, 44);
-    let ack = Command { opcode: admin::IMPORT_ACK, import: 1, ..Command::default() };
-    assert_eq!(c.admin(0, ack).status, 0);
-    for step in Cluster::fetch_steps(AtomicOp::Add, 6, 0, word) {
-        c.launch_step(0, 0, 1, step);
-    }
+    c.ok(0, import_ack(1));
+    c.launch(0, 0, 1, fetch_steps(AtomicOp::Add, 6, 0, word));
     let token = c.start_fetch(0, 0, 1, 8);
     c.settle();
-    assert_eq!(c.nodes[0].hib.status_words(0), 3);
+    assert_eq!(c.hib(0).status_words(0), 3);
     c.release();
     assert_eq!(c.finish_load(0, token), 5, "behind the one before it");
     c.settle();
     assert_eq!((c.done(0, 0, 9).1, c.ram_u64(1, EXPORTS)), (44, 11));
-    assert_eq!(c.nodes[0].hib.status_words(0), 0);
+    assert_eq!(c.hib(0).status_words(0), 0);
     Ok(())
 }
 
@@ -561,13 +540,11 @@ fn i7_a_fetch_is_answered_within_the_limit_and_quiet_waits_for_what_it_launched(
 #[test]
 fn a_reset_answers_a_fetch() {
     let mut c = pair(1, None, |_| {});
-    for step in Cluster::fetch_steps(AtomicOp::Add, 5, 0, at(&c, 0, 1, 0)) {
-        c.launch_step(0, 0, 1, step);
-    }
+    c.launch(0, 0, 1, fetch_steps(AtomicOp::Add, 5, 0, at(&c, 0, 1, 0)));
     let token = c.start_fetch(0, 0, 1, 4);
     c.event(0, Event::Reset);
-    assert_eq!(c.nodes[0].reads.remove(&token), Some(0xffff_ffff));
-    assert_eq!(c.nodes[0].hib.deadline(), None);
+    assert_eq!(c.answer(0, token), Some(0xffff_ffff));
+    assert_eq!(c.hib(0).deadline(), None);
     c.settle();
 }
 
@@ -577,7 +554,7 @@ fn interleaved(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     let mut programs: Vec<(u16, Vec<LaunchStep>)> = (0..2u16)
         .map(|context| {
             let address = at(&c, context, 1, 64 * u64::from(context));
-            let mut steps = Cluster::fetch_steps(AtomicOp::Add, 3 + 47 * u64::from(context), 0, address);
+            let mut steps = fetch_steps(AtomicOp::Add, 3 + 47 * u64::from(context), 0, address);
             steps.reverse();
             (context, steps)
         })
@@ -593,9 +570,7 @@ fn interleaved(seed: u64, bug: Option<Bug>) -> Result<(), String> {
                 programs.remove(n);
             }
         }
-        for _ in 0..c.rng.below(3) {
-            c.step();
-        }
+        c.some_steps(3);
     }
     for token in tokens {
         assert_eq!(c.finish_load(0, token), 0);

@@ -2,10 +2,8 @@
 //! Copies between boards of one process: the near end's memory is lent to the other board, to be read by a put and to
 //! be filled by a get, and taken back before another owner may have it.
 
-use crate::common::{self, ALL, Cluster, EXPORTS};
+use crate::common::{self, ALL, Cluster, Driver, EXPORTS, copy_steps, copying, grant_clear, of_three};
 use telegraphos_device_core::{Bug, Event, Step};
-use telegraphos_wire::admin::{self, Command};
-use telegraphos_wire::context::{Launch, Operation};
 use telegraphos_wire::{MAX_BLOCK, STREAM_BLOCK, Status, UNIT};
 
 /// What is copied.
@@ -15,7 +13,7 @@ const SECRET: u8 = 0xee;
 
 /// Three nodes as in one process, or in three.
 fn three(seed: u64, bug: Option<Bug>, lends: bool) -> Cluster {
-    let mut c = Cluster::of_three(seed * 2 + u64::from(lends), ALL, bug);
+    let mut c = of_three(seed * 2 + u64::from(lends), ALL, bug);
     assert_eq!(c.block, if lends { MAX_BLOCK } else { STREAM_BLOCK });
     page(&mut c, 0).fill(PUBLIC);
     c
@@ -23,26 +21,18 @@ fn three(seed: u64, bug: Option<Bug>, lends: bool) -> Cluster {
 
 /// The first page of a node.
 fn page(c: &mut Cluster, node: u16) -> &mut [u8] {
-    &mut c.nodes[usize::from(node)].ram[EXPORTS as usize..(EXPORTS + UNIT) as usize]
+    c.pages_mut(node, 0, 1)
 }
 
 /// Node 0 launches a copy of a page, as operation 1 of slot `slot`.
 fn launch(c: &mut Cluster, slot: u8, to: u64, from: u64, length: u64) {
-    let launch = Launch { operation: Operation::Copy, notify: false, cookie: 1 };
-    for step in Cluster::copy_steps(launch, to, from, length) {
-        c.launch_step(0, 0, slot, step);
-    }
+    c.launch(0, 0, slot, copy_steps(copying(1), to, from, length));
 }
 
 /// The same of its first page to that of node 1.
 fn put(c: &mut Cluster) {
     let (to, from) = (c.address(1, 0, 0), c.address(0, 0, 0));
     launch(c, 0, to, from, UNIT);
-}
-
-/// Of the first page.
-fn revoke() -> Command {
-    Command { opcode: admin::GRANT_CLEAR, count: 1, ..Command::default() }
 }
 
 /// How the memory of node 0 stops being what it lent.
@@ -58,16 +48,9 @@ enum End {
 /// Lets it happen. The next owner of the memory of node 0 has it then.
 fn end_loans(c: &mut Cluster, end: End) {
     match end {
-        End::Revoked => {
-            assert_eq!(c.admin(0, revoke()).status, 0);
-        }
+        End::Revoked => _ = c.ok(0, grant_clear(0, 1)),
         End::BusMasterOff => c.event(0, Event::BusMaster(false)),
-        End::Reset => {
-            c.event(0, Event::Reset);
-            while c.nodes[0].resets == 0 {
-                assert!(c.step(), "the reset does not end");
-            }
-        }
+        End::Reset => c.reset(0),
         End::NodeDown => c.event(0, Event::NodeDown { node: 1 }),
     }
     if c.steps(0) > 0 {
@@ -76,74 +59,54 @@ fn end_loans(c: &mut Cluster, end: End) {
     }
 }
 
-/// Whatever of a put is under way when the memory is no longer lent: nothing arrives of what is there afterwards.
-fn nothing_is_read_behind_the_end(seed: u64, bug: Option<Bug>, end: End) -> Result<(), String> {
+/// Whatever of a put, or of a get, is under way when the memory is no longer lent: nothing of what is there afterwards
+/// arrives, and nothing is written to it.
+fn nothing_happens_behind_the_end(seed: u64, bug: Option<Bug>, end: End, get: bool) -> Result<(), String> {
     let mut c = three(seed, bug, true);
-    put(&mut c);
-    for _ in 0..c.rng.below(40) {
-        c.step();
+    if get {
+        page(&mut c, 1).fill(PUBLIC);
+        let (to, from) = (c.address(0, 0, 0), c.address(1, 0, 0));
+        launch(&mut c, 0, to, from, UNIT);
+    } else {
+        put(&mut c);
     }
-    // The receiver is slow.
-    c.hold(1, |step| matches!(step, Step::StoreBlock { .. }));
+    c.some_steps(40);
+    // The other node is slow.
+    c.hold(1, |step| match step {
+        Step::LoadBlock { .. } => get,
+        Step::StoreBlock { .. } => !get,
+        _ => false,
+    });
     end_loans(&mut c, end);
     let lent = c.nodes[0].loans.outstanding();
     if lent > 0 && bug.is_none() {
         return Err(format!("{lent} blocks are still lent"));
     }
     page(&mut c, 0).fill(SECRET);
-    c.release();
-    c.settle();
-    match page(&mut c, 1).iter().position(|byte| *byte == SECRET) {
-        Some(at) => Err(format!("byte {at} of the next owner of the memory was copied")),
+    c.go_on();
+    let (node, wrong, to) = if get { (0, false, " to") } else { (1, true, "") };
+    match page(&mut c, node).iter().position(|byte| (*byte == SECRET) == wrong) {
+        Some(at) => Err(format!("byte {at} of the next owner of the memory was copied{to}")),
         None => Ok(()),
+    }
+}
+
+fn nothing_happens(ends: &[End], get: bool, says: &str) {
+    for end in ends {
+        println!("{end:?}");
+        common::sees(Bug::KeepLoans, says, 0..60, |seed, bug| nothing_happens_behind_the_end(seed, bug, *end, get));
     }
 }
 
 #[test]
 fn nothing_is_read_of_memory_that_is_no_longer_lent() {
-    for end in [End::Revoked, End::BusMasterOff, End::Reset] {
-        for seed in 0..60 {
-            nothing_is_read_behind_the_end(seed, None, end).unwrap_or_else(|e| panic!("{end:?}, seed {seed}: {e}"));
-        }
-        let check = |seed| nothing_is_read_behind_the_end(seed, Some(Bug::KeepLoans), end);
-        common::finds(Bug::KeepLoans, "the next owner of the memory was copied", 0..60, check);
-    }
-}
-
-/// The same of a get: nothing is written to the memory afterwards.
-fn nothing_is_written_behind_the_end(seed: u64, bug: Option<Bug>, end: End) -> Result<(), String> {
-    let mut c = three(seed, bug, true);
-    page(&mut c, 1).fill(PUBLIC);
-    let (to, from) = (c.address(0, 0, 0), c.address(1, 0, 0));
-    launch(&mut c, 0, to, from, UNIT);
-    for _ in 0..c.rng.below(40) {
-        c.step();
-    }
-    // The owner is slow.
-    c.hold(1, |step| matches!(step, Step::LoadBlock { .. }));
-    end_loans(&mut c, end);
-    let lent = c.nodes[0].loans.outstanding();
-    if lent > 0 && bug.is_none() {
-        return Err(format!("{lent} blocks are still lent"));
-    }
-    page(&mut c, 0).fill(SECRET);
-    c.release();
-    c.settle();
-    match page(&mut c, 0).iter().position(|byte| *byte != SECRET) {
-        Some(at) => Err(format!("byte {at} of the next owner of the memory was copied to")),
-        None => Ok(()),
-    }
+    nothing_happens(&[End::Revoked, End::BusMasterOff, End::Reset], false, "the next owner of the memory was copied");
 }
 
 #[test]
 fn nothing_is_written_to_memory_that_is_no_longer_lent() {
-    for end in [End::Revoked, End::BusMasterOff, End::Reset, End::NodeDown] {
-        for seed in 0..60 {
-            nothing_is_written_behind_the_end(seed, None, end).unwrap_or_else(|e| panic!("{end:?}, seed {seed}: {e}"));
-        }
-        let check = |seed| nothing_is_written_behind_the_end(seed, Some(Bug::KeepLoans), end);
-        common::finds(Bug::KeepLoans, "the next owner of the memory was copied to", 0..60, check);
-    }
+    let ends = [End::Revoked, End::BusMasterOff, End::Reset, End::NodeDown];
+    nothing_happens(&ends, true, "the next owner of the memory was copied to");
 }
 
 #[test]
@@ -153,11 +116,10 @@ fn what_was_taken_back_arrives_as_it_was() {
     c.hold_next(1, |step| matches!(step, Step::StoreBlock { .. }));
     c.settle();
     assert!(c.nodes[0].loans.outstanding() > 0, "the receiver has not copied yet");
-    assert_eq!(c.admin(0, revoke()).status, 0, "the revocation does not wait for the receiver");
+    assert_eq!(c.status(0, grant_clear(0, 1)), Status::Ok, "the revocation does not wait for the receiver");
     assert_eq!(c.nodes[0].loans.outstanding(), 0);
     page(&mut c, 0).fill(SECRET);
-    c.release();
-    c.settle();
+    c.go_on();
     assert_eq!(c.done(0, 0, 0), (0, 1), "all blocks were sent before");
     assert!(page(&mut c, 1).iter().all(|byte| *byte == PUBLIC));
 }
@@ -169,10 +131,9 @@ fn a_block_that_is_lent_behind_the_revocation_is_not_sent() {
     put(&mut c);
     c.hold_next(0, |step| matches!(step, Step::LoadBlock { .. }));
     c.settle();
-    let slot = c.post(0, revoke());
+    let slot = c.post(0, grant_clear(0, 1));
     c.settle();
-    c.release();
-    c.settle();
+    c.go_on();
     let seq = c.last_command(0);
     assert_eq!((c.completion(0, slot).seq, c.completion(0, slot).status), (seq, 0));
     assert_eq!(c.nodes[0].loans.outstanding(), 0);

@@ -2,44 +2,31 @@
 //! Stores behind a lost one: none is performed, however many are in flight when it is refused (SPEC I8).
 
 use crate::common::replicas::{Ideal, OWN, replicated, store, word};
-use crate::common::{self, ALL, Cluster, EXPORTS};
-use telegraphos_device_core::{Bug, Event, Step};
-use telegraphos_wire::admin::{self, Command};
-use telegraphos_wire::context::{Launch, Operation};
+use crate::common::{
+    self, ALL, Cluster, Driver, EXPORTS, atomic_steps, copy_steps, copying, grant_clear, import_ack, import_pages,
+    is_remote_store, node_up, operating,
+};
+use telegraphos_device_core::{Bug, Event};
+use telegraphos_wire::admin;
 use telegraphos_wire::queue::Shape;
-use telegraphos_wire::{Aperture, AtomicOp, STREAM_BLOCK, Status, UNIT, event};
+use telegraphos_wire::{Aperture, AtomicOp, Rights, Status, UNIT, event};
 
 const SEEDS: u64 = 100;
 
 /// A check must pass on the real core, and the named one must fail when the receiver forgets refusals.
 fn finds_what_is_forgotten(says: &str, check: impl Fn(u64, Option<Bug>) -> Result<(), String>) {
-    for seed in 0..SEEDS {
-        check(seed, None).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-    }
-    common::finds(Bug::ForgetRefusal, says, 0..SEEDS, |seed| check(seed, Some(Bug::ForgetRefusal)));
+    common::sees(Bug::ForgetRefusal, says, 0..SEEDS, check);
 }
 
 /// Three boards with the window of requests that boards have by default.
 fn three(seed: u64, bug: Option<Bug>) -> Cluster {
     let mut c = Cluster::new(3, seed, |config| config.bug = bug);
-    for id in 0..3 {
-        c.export(id, "seg", 0, 2, ALL);
-    }
-    for id in 0..3u16 {
-        for other in 0..3u16 {
-            c.import(id, other, "seg", other, 0);
-        }
-    }
+    c.share(2, ALL);
     c
 }
 
-fn acknowledge(c: &mut Cluster, id: u16, import: u16) {
-    let ack = Command { opcode: admin::IMPORT_ACK, import, ..Command::default() };
-    assert_eq!(c.admin(id, ack).status, 0);
-}
-
 fn is_cut(c: &Cluster, id: u16, import: u16) -> bool {
-    c.nodes[usize::from(id)].hib.import_state(import) & event::IMPORT_CUT != 0
+    c.hib(id).import_state(import) & event::IMPORT_CUT != 0
 }
 
 /// One of many stores in flight is refused. None of the stores behind it is performed, nor an atomic, nor a block;
@@ -49,44 +36,28 @@ fn i8_what_is_on_its_way_behind_a_refused_store_is_refused() {
     finds_what_is_forgotten("passed a lost store", |seed, bug| {
         let mut c = three(seed, bug);
         c.import(0, 1, "seg", 9, 4);
-        let clear = Command { opcode: admin::GRANT_CLEAR, count: 1, ..Command::default() };
-        assert_eq!(c.admin(1, clear).status, 0);
+        c.ok(1, grant_clear(0, 1));
         let at = |c: &Cluster, n: u64| c.address(1, 1, 8 * n);
         let before = 1 + seed % 5;
         for n in 0..before {
-            let address = at(&c, n);
-            c.store(0, address, 8, 1 + n);
+            c.store(0, at(&c, n), 8, 1 + n);
         }
-        let bad = c.address(1, 0, 0);
-        c.store(0, bad, 8, 0xbad);
+        c.store(0, c.address(1, 0, 0), 8, 0xbad);
         for n in 0..40 {
-            let address = at(&c, 100 + n);
-            c.store(0, address, 8, 0xbad);
+            c.store(0, at(&c, 100 + n), 8, 0xbad);
         }
         let (counter, own) = (at(&c, 200), c.address(0, 0, 0));
-        for step in Cluster::atomic_steps(
-            Launch { operation: Operation::Atomic { op: AtomicOp::Add, size: 8 }, notify: false, cookie: 1 },
-            1,
-            0,
-            counter,
-        ) {
-            c.launch_step(0, 0, 1, step);
-        }
+        c.launch(0, 0, 1, atomic_steps(operating(AtomicOp::Add, 8, 1), 1, 0, counter));
         c.nodes[0].ram[EXPORTS as usize..][..64].fill(0xee);
-        let to = at(&c, 300);
-        for step in Cluster::copy_steps(Launch { operation: Operation::Copy, notify: false, cookie: 2 }, to, own, 64) {
-            c.launch_step(0, 0, 2, step);
-        }
+        c.launch(0, 0, 2, copy_steps(copying(2), at(&c, 300), own, 64));
         // Another import of the same pages is not affected.
-        let other = c.address(1, 5, 8 * 400);
-        c.store(0, other, 8, 77);
+        c.store(0, c.address(1, 5, 8 * 400), 8, 77);
         while !is_cut(&c, 0, 1) {
             assert!(c.step(), "the refusal never comes");
         }
-        acknowledge(&mut c, 0, 1);
+        c.ok(0, import_ack(1));
         for n in 0..30 {
-            let address = at(&c, 500 + n);
-            c.store(0, address, 8, 1000 + n);
+            c.store(0, at(&c, 500 + n), 8, 1000 + n);
         }
         c.settle();
         let word = |n: u64| c.ram_u64(1, EXPORTS + UNIT + 8 * n);
@@ -117,21 +88,18 @@ fn i8_what_is_on_its_way_behind_a_refused_store_is_refused() {
 fn i8_an_acknowledged_loss_of_this_end_hides_no_refusal_to_come() {
     finds_what_is_forgotten("a store of", |seed, bug| {
         let mut c = three(seed, bug);
-        let clear = Command { opcode: admin::GRANT_CLEAR, count: 1, ..Command::default() };
-        assert_eq!(c.admin(1, clear).status, 0);
+        c.ok(1, grant_clear(0, 1));
         // The boards serialise the requests of a source: this one delays the refusal of the next.
         let (first, bad, good) = (c.address(1, 1, 8), c.address(1, 0, 0), c.address(1, 1, 0));
         c.store(0, first, 8, 1);
-        c.hold_next(1, |step| matches!(step, Step::Store { address, .. } if *address >= EXPORTS));
+        c.hold_next(1, is_remote_store);
         c.store(0, bad, 8, 0xbad);
         // Lost here: the import lacks this right.
-        let enqueue = c.aperture(Aperture::Enqueue, 1, 1, 0);
-        c.store(0, enqueue, 8, 0xbad);
+        c.store(0, c.aperture(Aperture::Enqueue, 1, 1, 0), 8, 0xbad);
         assert!(is_cut(&c, 0, 1));
-        acknowledge(&mut c, 0, 1);
+        c.ok(0, import_ack(1));
         c.store(0, good, 8, 5);
-        c.release();
-        c.settle();
+        c.go_on();
         match c.ram_u64(1, EXPORTS + UNIT) {
             0 => Ok(()),
             word => Err(format!("a store of {word} passed one whose loss is not acknowledged")),
@@ -149,15 +117,13 @@ fn i8_an_element_behind_a_refused_one_is_refused() {
         for n in 0..20 {
             c.enqueue(0, 1, 3, 8, 1 + n);
         }
-        for _ in 0..c.rng.below(60) {
-            c.step();
-        }
+        c.some_steps(60);
         // For a moment the owner's board may not access its memory.
         c.event(1, Event::BusMaster(false));
-        while c.nodes[1].hib.counters().refused == 0 && c.step() {}
+        while c.hib(1).counters().refused == 0 && c.step() {}
         c.event(1, Event::BusMaster(true));
         c.settle();
-        let (elements, refused) = (c.nodes[1].hib.counters().elements, c.nodes[1].hib.counters().refused);
+        let (elements, refused) = (c.hib(1).counters().elements, c.hib(1).counters().refused);
         if refused == 0 {
             return Ok(()); // All of them arrived before.
         }
@@ -168,10 +134,10 @@ fn i8_an_element_behind_a_refused_one_is_refused() {
             return Err(format!("element {n} of {elements} passed a lost one"));
         }
         // One more follows the acknowledgement, and is the next.
-        acknowledge(&mut c, 0, 7);
+        c.ok(0, import_ack(7));
         c.enqueue(0, 1, 3, 8, 100);
         c.settle();
-        assert_eq!(c.nodes[1].hib.counters().elements, elements + 1);
+        assert_eq!(c.hib(1).counters().elements, elements + 1);
         match c.peek(1, 4, 3 + elements, 8) {
             100 => Ok(()),
             found => Err(format!("behind {elements} elements there is {found}")),
@@ -188,14 +154,12 @@ fn i8_an_update_behind_a_refused_one_is_refused_by_the_home() {
             for n in 0..20 {
                 store(&mut c, 1, 8 * n, 8, 1 + n);
             }
-            for _ in 0..c.rng.below(80) {
-                c.step();
-            }
+            c.some_steps(80);
             c.event(0, Event::BusMaster(false));
-            while c.nodes[0].hib.counters().refused == 0 && c.step() {}
+            while c.hib(0).counters().refused == 0 && c.step() {}
             c.event(0, Event::BusMaster(true));
             c.settle();
-            if c.nodes[0].hib.counters().refused == 0 {
+            if c.hib(0).counters().refused == 0 {
                 return Ok(());
             }
             // Invalid copies acknowledge nothing here: no driver unmaps them.
@@ -213,40 +177,27 @@ fn i8_an_update_behind_a_refused_one_is_refused_by_the_home() {
 /// imports it names.
 #[test]
 fn i8_a_node_that_names_any_number_of_imports_takes_no_more_than_its_entries() {
-    use telegraphos_wire::{Body, ImportEpoch, Packet, RemoteAddr};
+    use telegraphos_wire::{Body, ImportEpoch, RemoteAddr};
     let mut c = Cluster::new(3, 1, |config| config.imports = 16);
     c.export(1, "seg", 0, 1, ALL);
     c.import(0, 1, "seg", 1, 0);
-    let (incarnation, target) = (c.nodes[2].hib.incarnation(), c.nodes[1].hib.incarnation());
     let at = RemoteAddr { page: 9, offset: 0, generation: 1 };
     for import in 0..1000u16 {
         let body = Body::Write { at, context: 0, epoch: ImportEpoch { import, epoch: 1 }, size: 8, data: 1 };
-        c.event(1, Event::Packet(Packet { src: 2, dst: 1, tag: import.into(), incarnation, target, body }));
+        c.forge(2, 1, import.into(), body);
     }
-    assert_eq!(c.nodes[1].hib.refused_epochs(), 16);
+    assert_eq!(c.hib(1).refused_epochs(), 16);
     // Another node's refusal is stored nevertheless, and its other stores land.
     let found = c.lookup(0, 1, "seg");
-    let forged = Command {
-        opcode: admin::IMPORT_SET,
-        import: 5,
-        node: 1,
-        index: 7,
-        count: 1,
-        page: 9,
-        generation: 1,
-        length: UNIT,
-        rights: found.rights as u16,
-        ..Command::default()
-    };
-    assert_eq!(c.admin(0, forged).status, 0);
+    c.ok(0, import_pages(5, 1, 7, (9, 1), 1, Rights(found.rights as u16)));
     let (bad, good) = (c.address(1, 7, 0), c.address(1, 0, 0));
     c.store(0, bad, 8, 1);
     c.store(0, good, 8, 2);
     c.settle();
-    assert_eq!((c.nodes[1].hib.refused_epochs(), c.ram_u64(1, EXPORTS)), (17, 2));
+    assert_eq!((c.hib(1).refused_epochs(), c.ram_u64(1, EXPORTS)), (17, 2));
     // They are removed with the node's incarnation.
-    c.event(1, Event::NodeUp { node: 2, incarnation: 0x2000, block: STREAM_BLOCK as u32 });
-    assert_eq!(c.nodes[1].hib.refused_epochs(), 1);
+    c.event(1, node_up(2, 0x2000));
+    assert_eq!(c.hib(1).refused_epochs(), 1);
     c.event(1, Event::NodeDown { node: 0 });
-    assert_eq!(c.nodes[1].hib.refused_epochs(), 0);
+    assert_eq!(c.hib(1).refused_epochs(), 0);
 }

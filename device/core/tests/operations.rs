@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Atomics, copies and how they are launched; page access counters.
 
-use crate::common::{self, ALL, Cluster, EXPORTS, LaunchStep, Rng, key_of};
+use crate::common::{
+    self, ALL, Cluster, Driver, EXPORTS, LaunchStep, Rng, atomic_steps, context_close, context_open, copy_steps,
+    copying, grant_clear, import_ack, import_clear, import_pages, import_quiet, key_of, of_three, operating,
+};
 use telegraphos_device_core::{Bar, Bug, Event, KEY_ATTEMPTS, Launching, MAX_COPY, Step};
-use telegraphos_wire::admin::{self, Command, CounterCommand, LaunchCommand};
+use telegraphos_wire::admin::{self, CounterCommand, LaunchCommand};
 use telegraphos_wire::context::{self, Argument, Launch, Operation};
 use telegraphos_wire::regs::{self, Register};
 use telegraphos_wire::{AtomicOp, MAX_BLOCK, Rights, STREAM_BLOCK, Status, UNIT, event};
 
 fn three(seed: u64, bug: Option<Bug>) -> Cluster {
-    Cluster::of_three(seed, ALL, bug)
-}
-
-fn atomic(op: AtomicOp, size: u8, cookie: u64) -> Launch {
-    Launch { operation: Operation::Atomic { op, size }, notify: false, cookie }
+    of_three(seed, ALL, bug)
 }
 
 fn fill(c: &mut Cluster, id: u16, offset: u64, bytes: impl IntoIterator<Item = u8>) {
@@ -45,7 +44,7 @@ fn atomics_of_both_widths_give_the_previous_value_also_on_the_own_node() {
         assert_eq!(c.load(0, half, 4), 2, "wraps in 32 bits");
         assert_eq!(c.load(0, half - 4, 4), 0, "and leaves the lower half alone");
     }
-    assert_eq!(c.nodes[0].hib.counters().atomics, 14);
+    assert_eq!(c.hib(0).counters().atomics, 14);
 }
 
 #[test]
@@ -56,9 +55,7 @@ fn fetch_and_increments_of_all_nodes_give_each_number_once() {
         let mut seen = Vec::new();
         for _ in 0..20 {
             for id in 0..3 {
-                for step in Cluster::atomic_steps(atomic(AtomicOp::Add, 8, 1), 1, 0, word) {
-                    c.launch_step(id, 0, 5, step);
-                }
+                c.launch(id, 0, 5, atomic_steps(operating(AtomicOp::Add, 8, 1), 1, 0, word));
             }
             for id in 0..3 {
                 let (status, value) = c.finish(id, 0, 5, 1);
@@ -96,11 +93,11 @@ fn atomics_that_cannot_be_are_refused_with_their_reason() {
     assert_eq!(c.atomic(0, AtomicOp::Add, 4, word + 2, 1, 0).0, Status::BadSize);
     assert_eq!(c.atomic(0, AtomicOp::Add, 8, plain, 1, 0).0, Status::Rights, "at the issuer");
     // Without its argument.
-    c.slot_register(0, 0, 3, context::LAUNCH, atomic(AtomicOp::Add, 8, 70).encode());
+    c.slot_register(0, 0, 3, context::LAUNCH, operating(AtomicOp::Add, 8, 70).encode());
     assert_eq!(c.finish(0, 0, 3, 70).0, Status::Argument);
     // Unknown operation: no completion, but latched.
     c.slot_register(0, 0, 3, context::LAUNCH, 9 << 56 | 71);
-    assert_eq!(c.nodes[0].hib.register(Register::Error) as u16, Status::Invalid as u16);
+    assert_eq!(c.error(0), Status::Invalid);
     assert_eq!(c.load(0, word, 8), 0, "nothing of it was performed");
 }
 
@@ -109,25 +106,13 @@ fn rights_of_atomics_and_copies_are_checked_at_the_receiver_too() {
     let mut c = three(1, None);
     let generation = c.export(1, "plain", 4, 1, Rights(3));
     // A driver that requests more than was granted.
-    let set = Command {
-        opcode: admin::IMPORT_SET,
-        import: 9,
-        node: 1,
-        index: 4,
-        count: 1,
-        page: 4,
-        generation,
-        length: UNIT,
-        rights: ALL.0,
-        ..Command::default()
-    };
-    assert_eq!(c.admin(0, set).status, 0);
+    c.ok(0, import_pages(9, 1, 4, (4, 1), generation, ALL));
     let (plain, own) = (c.address(1, 4, 0), c.address(0, 0, 0));
-    let refused = c.nodes[1].hib.counters().refused;
+    let refused = c.hib(1).counters().refused;
     assert_eq!(c.atomic(0, AtomicOp::Add, 8, plain, 1, 0), (Status::Rights, u64::MAX));
     assert_eq!(c.copy(0, plain, own, 100), Status::Rights);
     assert_eq!(c.copy(0, own, plain, 100), Status::Rights);
-    assert_eq!(c.nodes[1].hib.counters().refused - refused, 3, "and counted there");
+    assert_eq!(c.hib(1).counters().refused - refused, 3, "and counted there");
     assert_eq!(c.quiet(0, 9, 3), Status::Rights as u16, "and latched here");
 }
 
@@ -181,11 +166,10 @@ fn copies_that_cannot_be_are_refused_with_their_reason() {
         assert_eq!(c.copy(0, to, from, length), wanted, "{length} bytes {from:#x} -> {to:#x}");
     }
     // A context whose completion cannot be written: the board reports it and continues.
-    let open = Command { opcode: admin::CONTEXT_OPEN, context: 7, address: 1 << 40, key: 5, ..Command::default() };
-    assert_eq!(c.admin(0, open).status, 0);
-    c.slot_register(0, 7, 0, context::LAUNCH, atomic(AtomicOp::Add, 8, 70).encode());
+    c.ok(0, context_open(7, 1 << 40, 5));
+    c.slot_register(0, 7, 0, context::LAUNCH, operating(AtomicOp::Add, 8, 70).encode());
     c.settle();
-    assert_eq!(c.nodes[0].hib.register(Register::ErrorAddress), 1 << 40);
+    assert_eq!(c.hib(0).register(Register::ErrorAddress), 1 << 40);
     assert_eq!(c.atomic(0, AtomicOp::Add, 8, one, 1, 0).0, Status::Ok);
 }
 
@@ -198,10 +182,7 @@ fn many_copies_at_once_share_a_destination_in_turns() {
     let piece = UNIT / 16;
     for slot in 0..32u8 {
         let at = u64::from(slot) * piece;
-        let launch = Launch { operation: Operation::Copy, notify: false, cookie: u64::from(slot) + 1 };
-        for step in Cluster::copy_steps(launch, to + at, from + at, piece) {
-            c.launch_step(0, 0, slot, step);
-        }
+        c.launch(0, 0, slot, copy_steps(copying(u64::from(slot) + 1), to + at, from + at, piece));
     }
     for slot in 0..32u8 {
         assert_eq!(c.finish(0, 0, slot, u64::from(slot) + 1).0, Status::Ok);
@@ -216,13 +197,9 @@ fn i7_quiet_covers_atomics_and_copies() {
             let mut c = three(seed, bug);
             fill(&mut c, 0, 0, (0..40_000).map(|n| n as u8));
             let (to, from, word) = (c.address(1, 0, 3), c.address(0, 0, 0), c.address(1, 1, UNIT - 8));
-            let copy = Launch { operation: Operation::Copy, notify: false, cookie: 1 };
-            for step in Cluster::copy_steps(copy, to, from, 40_000) {
-                c.launch_step(0, 0, 1, step);
-            }
-            for step in Cluster::atomic_steps(atomic(AtomicOp::Add, 8, 2), 5, 0, word) {
-                c.launch_step(0, 0, 2, step);
-            }
+            let copy = copying(1);
+            c.launch(0, 0, 1, copy_steps(copy, to, from, 40_000));
+            c.launch(0, 0, 2, atomic_steps(operating(AtomicOp::Add, 8, 2), 5, 0, word));
             // Stores that finish before the copy must not be mistaken for it.
             for _ in 0..20 {
                 c.store(0, word - 8, 8, 1);
@@ -240,17 +217,12 @@ fn i7_quiet_covers_atomics_and_copies() {
 fn arm_loses_no_wake_up() {
     for seed in 0..100 {
         let mut c = three(seed, None);
-        let word = c.address(1, 0, 0);
-        for step in Cluster::atomic_steps(atomic(AtomicOp::Add, 8, 77), 1, 0, word) {
-            c.launch_step(0, 0, 4, step);
-        }
+        c.launch(0, 0, 4, atomic_steps(operating(AtomicOp::Add, 8, 77), 1, 0, c.address(1, 0, 0)));
         // The waiter arms at any moment: before the operation is done, or after.
-        for _ in 0..c.rng.below(40) {
-            c.step();
-        }
+        c.some_steps(40);
         let context_events = |c: &Cluster| c.events(0, 64).iter().filter(|e| e.0 == event::CONTEXT).count();
         let before = context_events(&c);
-        c.event(0, Event::Write { bar: Bar::Contexts, offset: context::ARM + 8 * 4, size: 8, data: 77 });
+        c.write(0, Bar::Contexts, context::ARM + 8 * 4, 77);
         c.settle();
         assert_eq!(context_events(&c) - before, 1, "seed {seed}");
         assert_eq!(c.done(0, 0, 4), (0, 77));
@@ -262,9 +234,7 @@ fn a_notifying_operation_posts_its_event_after_its_result() {
     let mut c = three(2, None);
     let word = c.address(1, 0, 0);
     let launch = Launch { operation: Operation::Atomic { op: AtomicOp::Add, size: 8 }, notify: true, cookie: 5 };
-    for step in Cluster::atomic_steps(launch, 1, 0, word) {
-        c.launch_step(0, 0, 4, step);
-    }
+    c.launch(0, 0, 4, atomic_steps(launch, 1, 0, word));
     while !c.events(0, 64).iter().any(|e| e.0 == event::CONTEXT) {
         assert!(c.step(), "the event never comes");
     }
@@ -281,8 +251,8 @@ fn interleaved(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     c.import_into(0, 1, 1, "seg", 20, 8);
     let (mine, theirs) = (c.address(1, 0, 0), c.address(1, 8, 64));
     let mut launches: Vec<(u16, Vec<LaunchStep>)> = vec![
-        (0, Cluster::atomic_steps(atomic(AtomicOp::Add, 8, 1), 3, 0, mine)),
-        (1, Cluster::atomic_steps(atomic(AtomicOp::Add, 8, 1), 50, 0, theirs)),
+        (0, atomic_steps(operating(AtomicOp::Add, 8, 1), 3, 0, mine)),
+        (1, atomic_steps(operating(AtomicOp::Add, 8, 1), 50, 0, theirs)),
     ];
     for (_, steps) in &mut launches {
         steps.reverse();
@@ -308,12 +278,7 @@ fn interleaved(seed: u64, bug: Option<Bug>) -> Result<(), String> {
 
 #[test]
 fn i14_arguments_come_from_one_process_under_any_preemption() {
-    for seed in 0..500 {
-        interleaved(seed, None).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-    }
-    common::finds(Bug::ForeignContext, "I14: the words are", 0..500, |seed| {
-        interleaved(seed, Some(Bug::ForeignContext))
-    });
+    common::sees(Bug::ForeignContext, "I14: the words are", 0..500, interleaved);
 }
 
 #[test]
@@ -324,16 +289,16 @@ fn i14_a_wrong_key_has_no_effect_is_counted_and_in_the_end_kills_the_import() {
     let (mine, theirs) = (c.address(1, 0, 0), c.address(1, 8, 0));
     c.argument(0, 0, 6, 0, mine);
     for (n, key) in (0..KEY_ATTEMPTS).zip(100..) {
-        assert_eq!(c.nodes[0].hib.counters().bad_keys, u64::from(n));
+        assert_eq!(c.hib(0).counters().bad_keys, u64::from(n));
         c.argument_at(0, theirs, Argument { context: 0, slot: 6, which: 0, key });
     }
     // The guesser's import is dead; the victim's argument is the one that it has passed itself.
     assert_eq!(c.load(0, theirs, 8), u64::MAX);
     c.slot_register(0, 0, 6, context::OPERAND, 9);
-    c.slot_register(0, 0, 6, context::LAUNCH, atomic(AtomicOp::Add, 8, 33).encode());
+    c.slot_register(0, 0, 6, context::LAUNCH, operating(AtomicOp::Add, 8, 33).encode());
     assert_eq!(c.finish(0, 0, 6, 33).0, Status::Ok);
     assert_eq!(c.ram_u64(1, EXPORTS), 9);
-    assert!(c.nodes[0].hib.counters().bad_keys >= u64::from(KEY_ATTEMPTS));
+    assert!(c.hib(0).counters().bad_keys >= u64::from(KEY_ATTEMPTS));
     c.settle();
     let state = c.events(0, 64).into_iter().rfind(|e| e.0 == event::IMPORT_STATE && e.1 == 20).unwrap();
     assert_eq!((state.2 >> 16) as u16, Status::BadKey as u16);
@@ -342,12 +307,10 @@ fn i14_a_wrong_key_has_no_effect_is_counted_and_in_the_end_kills_the_import() {
 #[test]
 fn an_argument_does_not_outlive_its_import() {
     let mut c = three(1, None);
-    let word = c.address(1, 0, 0);
-    c.argument(0, 0, 6, 0, word);
-    let clear = Command { opcode: admin::IMPORT_CLEAR, import: 1, ..Command::default() };
-    assert_eq!(c.admin(0, clear).status, 0);
+    c.argument(0, 0, 6, 0, c.address(1, 0, 0));
+    c.ok(0, import_clear(1));
     c.import(0, 1, "seg", 1, 0);
-    c.slot_register(0, 0, 6, context::LAUNCH, atomic(AtomicOp::Add, 8, 33).encode());
+    c.slot_register(0, 0, 6, context::LAUNCH, operating(AtomicOp::Add, 8, 33).encode());
     assert_eq!(c.finish(0, 0, 6, 33).0, Status::Argument, "the new import has the same number");
 }
 
@@ -356,22 +319,18 @@ fn a_busy_slot_takes_no_second_launch() {
     let mut c = three(1, None);
     let word = c.address(1, 0, 0);
     for cookie in [1, 2] {
-        for step in Cluster::atomic_steps(atomic(AtomicOp::Add, 8, cookie), 1, 0, word) {
-            c.launch_step(0, 0, 6, step);
-        }
+        c.launch(0, 0, 6, atomic_steps(operating(AtomicOp::Add, 8, cookie), 1, 0, word));
     }
-    assert_eq!(c.nodes[0].hib.register(Register::Error) as u16, Status::Busy as u16);
+    assert_eq!(c.error(0), Status::Busy);
     assert_eq!(c.finish(0, 0, 6, 2).0, Status::Busy, "the second one is refused");
     c.settle();
     assert_eq!((c.done(0, 0, 6), c.ram_u64(1, EXPORTS)), ((0, 1), 1), "the first one continues");
     // Also in special mode, which it ends.
-    for step in Cluster::atomic_steps(atomic(AtomicOp::Add, 8, 3), 1, 0, word) {
-        c.launch_step(0, 0, 6, step);
-    }
+    c.launch(0, 0, 6, atomic_steps(operating(AtomicOp::Add, 8, 3), 1, 0, word));
     c.register(0, Register::Special, regs::SPECIAL_ENTER | 6);
     c.store(0, word, 8, 7);
-    c.slot_register(0, 0, 6, context::LAUNCH, atomic(AtomicOp::Add, 8, 4).encode());
-    assert_eq!(c.nodes[0].hib.register(Register::Special), 0);
+    c.slot_register(0, 0, 6, context::LAUNCH, operating(AtomicOp::Add, 8, 4).encode());
+    assert_eq!(c.hib(0).register(Register::Special), 0);
     assert_eq!(c.finish(0, 0, 6, 4).0, Status::Busy);
     assert_eq!(c.finish(0, 0, 6, 3), (Status::Ok, 1));
 }
@@ -401,20 +360,14 @@ fn preempted(launching: Launching, system_helps: bool) -> bool {
     };
     let (to, from) = ([place(&c, 0, 1), place(&c, 1, 1)], [place(&c, 0, 0), place(&c, 1, 0)]);
     let argument = |which| Argument { context: 0, slot: 63, which, key: 0 };
-    let shadow = |c: &Cluster, address: u64| {
-        let layout = c.nodes[0].hib.config().window;
-        let mut parts = layout.decode(address);
-        parts.aperture = telegraphos_wire::Aperture::Argument;
-        layout.encode(parts).unwrap()
-    };
     match launching {
         Launching::CommandPages => {
             let first = |c: &mut Cluster, context: usize| {
-                let offset = shadow(c, to[context]);
-                c.event(0, Event::Write { bar: Bar::Window, offset, size: 8, data: 8 });
+                let offset = c.argument_address(to[context]);
+                c.store(0, offset, 8, 8);
             };
             let second = |c: &mut Cluster, context: usize| -> u64 {
-                let offset = shadow(c, from[context]);
+                let offset = c.argument_address(from[context]);
                 c.load(0, offset, 8)
             };
             switch(&mut c, 0);
@@ -448,7 +401,7 @@ fn preempted(launching: Launching, system_helps: bool) -> bool {
             steps(&mut c, 0, 1);
             for context in 0..2 {
                 c.slot_register(0, context, 63, context::LENGTH, 8);
-                let launch = Launch { operation: Operation::Copy, notify: false, cookie: 1 };
+                let launch = copying(1);
                 c.slot_register(0, context, 63, context::LAUNCH, launch.encode());
             }
         }
@@ -505,13 +458,7 @@ fn accesses(style: Style, left_out: Option<usize>) -> (Vec<By>, bool) {
     let (to, from) = (c.address(1, 0, 0), c.address(0, 0, 0));
     // Another process ran last.
     c.register(0, Register::Process, 1);
-    let layout = c.nodes[0].hib.config().window;
-    let shadow = |address: u64| {
-        let mut parts = layout.decode(address);
-        parts.aperture = telegraphos_wire::Aperture::Argument;
-        layout.encode(parts).unwrap()
-    };
-    let copy = Launch { operation: Operation::Copy, notify: false, cookie: 1 };
+    let copy = copying(1);
     type Access = Box<dyn Fn(&mut Cluster)>;
     let registers = || -> Vec<(By, Access)> {
         vec![
@@ -539,12 +486,9 @@ fn accesses(style: Style, left_out: Option<usize>) -> (Vec<By>, bool) {
             all.extend(registers());
         }
         Style::CommandPages => {
-            let (first, second) = (shadow(to), shadow(from));
+            let (first, second) = (c.argument_address(to), c.argument_address(from));
             all.push(switch());
-            all.push((
-                By::Store,
-                Box::new(move |c| c.event(0, Event::Write { bar: Bar::Window, offset: first, size: 8, data: 8 })),
-            ));
+            all.push((By::Store, Box::new(move |c| c.store(0, first, 8, 8))));
             all.push((
                 By::Load,
                 Box::new(move |c| {
@@ -598,8 +542,7 @@ fn item29_ten_thousand_stores_take_no_more_packets_in_batches_of_100_than_one_by
         let sent = |c: &Cluster| [c.nodes[0].sent, c.nodes[1].sent];
         let before = sent(&c);
         for n in 1..=10_000u64 {
-            let address = c.address(1, 0, 8 * (n % 1000));
-            c.store(0, address, 8, n);
+            c.store(0, c.address(1, 0, 8 * (n % 1000)), 8, n);
             if n % batch == 0 {
                 assert_eq!(c.quiet(0, 1, n), 0);
             }
@@ -626,21 +569,21 @@ fn special_mode_performs_no_access_and_leaves_nothing_behind() {
     let sent = c.packets;
     let enter = regs::SPECIAL_ENTER | 6;
     c.register(0, Register::Special, enter);
-    assert_eq!(c.nodes[0].hib.register(Register::Special), enter);
+    assert_eq!(c.hib(0).register(Register::Special), enter);
     c.store(0, word, 8, 1234);
     c.settle();
     assert_eq!(c.packets, sent, "no remote access in special mode");
     c.slot_register(0, 0, 6, context::OPERAND, 1);
-    c.slot_register(0, 0, 6, context::LAUNCH, atomic(AtomicOp::Add, 8, 33).encode());
+    c.slot_register(0, 0, 6, context::LAUNCH, operating(AtomicOp::Add, 8, 33).encode());
     assert_eq!(c.finish(0, 0, 6, 33), (Status::Ok, 5));
-    assert_eq!(c.nodes[0].hib.register(Register::Special), 0, "the launch ends it");
+    assert_eq!(c.hib(0).register(Register::Special), 0, "the launch ends it");
     assert_eq!(c.load(0, word, 8), 6);
 
     // A process that is killed in special mode: the driver leaves the mode, and nothing remains.
     c.register(0, Register::Special, enter);
     assert_eq!(c.load(0, other, 8), 0, "a load is an argument too");
     c.register(0, Register::Special, 0);
-    c.slot_register(0, 0, 6, context::LAUNCH, atomic(AtomicOp::Add, 8, 34).encode());
+    c.slot_register(0, 0, 6, context::LAUNCH, operating(AtomicOp::Add, 8, 34).encode());
     assert_eq!(c.finish(0, 0, 6, 34).0, Status::Argument);
     c.store(0, other, 8, 7);
     assert_eq!(c.load(0, other, 8), 7, "stores are stores again");
@@ -653,13 +596,13 @@ fn the_kernel_launches_whole_operations() {
     let launch = |operation: u16| LaunchCommand { opcode: admin::LAUNCH, target: 1, operation, ..Default::default() };
     let add = LaunchCommand { target_offset: 8, operand: 5, ..launch(u16::from(context::ADD) | 1 << 8) };
     for before in [0, 5] {
-        let done = c.admin(0, add.into());
+        let done = c.admin(0, add);
         assert_eq!((done.status, done.length), (0, before));
     }
     let copy = LaunchCommand { source: 0, target_offset: UNIT - 50, length: 100, ..launch(u16::from(context::COPY)) };
-    assert_eq!(c.admin(0, copy.into()).status, 0);
+    c.ok(0, copy);
     assert_eq!(bytes(&c, 1, UNIT - 50, 100), bytes(&c, 0, 0, 100));
-    let refused = |c: &mut Cluster, command: LaunchCommand| c.admin(0, command.into()).status;
+    let refused = |c: &mut Cluster, command: LaunchCommand| c.admin(0, command).status;
     assert_eq!(refused(&mut c, LaunchCommand { length: 0, ..copy }), Status::Length as u32);
     assert_eq!(refused(&mut c, LaunchCommand { target: 99, ..copy }), Status::Argument as u32);
     assert_eq!(refused(&mut c, LaunchCommand { context: 3, ..copy }), Status::Argument as u32);
@@ -675,29 +618,21 @@ fn what_is_outstanding_ends_with_its_node_its_link_or_its_grant() {
         let (to, from, word) = (c.address(1, 0, 0), c.address(0, 0, 0), c.address(1, 1, 0));
         for slot in 0..8u8 {
             let get = slot % 2 == 1;
-            let launch = Launch { operation: Operation::Copy, notify: false, cookie: u64::from(slot) + 1 };
+            let launch = copying(u64::from(slot) + 1);
             let (to, from) = if get { (from, to) } else { (to, from) };
-            for step in Cluster::copy_steps(launch, to, from, 2 * UNIT) {
-                c.launch_step(0, 0, slot, step);
-            }
+            c.launch(0, 0, slot, copy_steps(launch, to, from, 2 * UNIT));
         }
-        for step in Cluster::atomic_steps(atomic(AtomicOp::Add, 8, 9), 1, 0, word) {
-            c.launch_step(0, 0, 8, step);
-        }
-        for _ in 0..c.rng.below(200) {
-            c.step();
-        }
+        c.launch(0, 0, 8, atomic_steps(operating(AtomicOp::Add, 8, 9), 1, 0, word));
+        c.some_steps(200);
         match seed % 4 {
             0 => c.event(0, Event::NodeDown { node: 1 }),
             1 => c.event(0, Event::LinkDown),
             2 => {
-                let clear = Command { opcode: admin::GRANT_CLEAR, count: 2, ..Command::default() };
-                assert_eq!(c.admin(1, clear).status, 0);
+                c.ok(1, grant_clear(0, 2));
             }
             // The near end is revoked.
             _ => {
-                let clear = Command { opcode: admin::GRANT_CLEAR, count: 2, ..Command::default() };
-                assert_eq!(c.admin(0, clear).status, 0);
+                c.ok(0, grant_clear(0, 2));
             }
         }
         c.settle();
@@ -706,11 +641,10 @@ fn what_is_outstanding_ends_with_its_node_its_link_or_its_grant() {
         }
         // Closing completes at once.
         for import in [0, 1] {
-            let close = Command { opcode: admin::IMPORT_CLEAR, import, ..Command::default() };
-            assert_eq!(c.admin(0, close).status, 0, "seed {seed}");
+            assert_eq!(c.status(0, import_clear(import)), Status::Ok, "seed {seed}");
         }
         c.settle();
-        assert!(c.nodes[0].hib.is_quiescent());
+        assert!(c.hib(0).is_quiescent());
     }
 }
 
@@ -718,8 +652,7 @@ fn what_is_outstanding_ends_with_its_node_its_link_or_its_grant() {
 fn a_failure_is_latched_on_the_import_it_concerns() {
     for (gone, get) in [(0, false), (0, true), (1, false), (1, true)] {
         let mut c = three(1, None);
-        let clear = Command { opcode: admin::GRANT_CLEAR, count: 2, ..Command::default() };
-        assert_eq!(c.admin(gone, clear).status, 0);
+        c.ok(gone, grant_clear(0, 2));
         let (own, far) = (c.address(0, 0, 0), c.address(1, 0, 0));
         let (to, from) = if get { (own, far) } else { (far, own) };
         assert_eq!(c.copy(0, to, from, 100), Status::NotGranted);
@@ -741,29 +674,23 @@ fn i7_e19_a_failed_operation_belongs_to_each_quiet_that_waits_for_it() {
             // A second copy of the same imports is held, so that the quiet waits.
             let (own, far, other) = (c.address(0, 0, 0), c.address(1, 0, 0), c.address(1, 1, 0));
             let steps = if copy {
-                let launch = Launch { operation: Operation::Copy, notify: false, cookie: 1 };
-                Cluster::copy_steps(launch, far, own, 100)
+                let launch = copying(1);
+                copy_steps(launch, far, own, 100)
             } else {
-                Cluster::atomic_steps(atomic(AtomicOp::Add, 8, 1), 1, 0, far)
+                atomic_steps(operating(AtomicOp::Add, 8, 1), 1, 0, far)
             };
-            let clear = Command { opcode: admin::GRANT_CLEAR, count: 1, ..Command::default() };
-            assert_eq!(c.admin(1, clear).status, 0);
+            c.ok(1, grant_clear(0, 1));
             for step in steps {
                 c.launch_step(0, 0, 2, step);
             }
-            let launch = Launch { operation: Operation::Copy, notify: false, cookie: 2 };
-            for step in Cluster::copy_steps(launch, other, own, 64) {
-                c.launch_step(0, 0, 3, step);
-            }
+            c.launch(0, 0, 3, copy_steps(copying(2), other, own, 64));
             c.start_quiet(0, 5, scope, 44);
             c.hold_next(0, |step| matches!(step, Step::LoadBlock { length: 64, .. }));
             c.settle();
             assert_eq!(c.done(0, 0, 2), (Status::NotGranted as u16, 1));
             assert_ne!(c.quiet_word(0, 5).1, 44, "scope {scope}: the quiet waits");
-            let ack = Command { opcode: admin::IMPORT_ACK, import: 1, ..Command::default() };
-            assert_eq!(c.admin(0, ack).status, 0);
-            c.release();
-            c.settle();
+            c.ok(0, import_ack(1));
+            c.go_on();
             failed += u32::from(c.quiet_word(0, 5) == (Status::NotGranted as u16, 44));
             assert_eq!(c.quiet(0, scope, 45), 0, "scope {scope}: what is acknowledged");
         }
@@ -800,15 +727,9 @@ fn revocation_of_the_near_end_completes_only_when_nothing_is_in_flight() {
     for seed in 0..60 {
         let mut c = three(seed, None);
         let (own, far) = (c.address(0, 0, 0), c.address(1, 0, 0));
-        let launch = Launch { operation: Operation::Copy, notify: false, cookie: 1 };
-        for step in Cluster::copy_steps(launch, own, far, 2 * UNIT) {
-            c.launch_step(0, 0, 0, step);
-        }
-        for _ in 0..c.rng.below(100) {
-            c.step();
-        }
-        let clear = Command { opcode: admin::GRANT_CLEAR, count: 2, ..Command::default() };
-        assert_eq!(c.admin(0, clear).status, 0);
+        c.launch(0, 0, 0, copy_steps(copying(1), own, far, 2 * UNIT));
+        c.some_steps(100);
+        c.ok(0, grant_clear(0, 2));
         let blocks = c.nodes[0].blocks.len();
         c.settle();
         assert_eq!(c.nodes[0].blocks.len(), blocks, "seed {seed}: a block landed after the revocation had completed");
@@ -819,10 +740,7 @@ fn revocation_of_the_near_end_completes_only_when_nothing_is_in_flight() {
 fn with_a_put(seed: u64) -> Cluster {
     let mut c = three(seed, None);
     let (own, far) = (c.address(0, 0, 0), c.address(1, 0, 0));
-    let launch = Launch { operation: Operation::Copy, notify: false, cookie: 1 };
-    for step in Cluster::copy_steps(launch, far, own, UNIT) {
-        c.launch_step(0, 0, 0, step);
-    }
+    c.launch(0, 0, 0, copy_steps(copying(1), far, own, UNIT));
     fill(&mut c, 0, 0, (0..UNIT).map(|n| (n * 3) as u8));
     c
 }
@@ -832,15 +750,13 @@ fn closing_an_import_waits_for_its_operations() {
     for seed in 0..60 {
         let mut c = with_a_put(seed);
         for import in [1, 0] {
-            let close = Command { opcode: admin::IMPORT_CLEAR, import, ..Command::default() };
-            assert_eq!(c.admin(0, close).status, 0);
+            c.ok(0, import_clear(import));
             assert_eq!(bytes(&c, 1, 0, UNIT as usize), bytes(&c, 0, 0, UNIT as usize), "seed {seed}");
         }
-        let context = Command { opcode: admin::CONTEXT_CLOSE, ..Command::default() };
-        assert_eq!(c.admin(0, context).status, Status::Busy as u32, "import 2 is open");
-        let close = Command { opcode: admin::IMPORT_CLEAR, import: 2, ..Command::default() };
-        assert_eq!(c.admin(0, close).status, 0);
-        assert_eq!(c.admin(0, context).status, 0);
+        let context = context_close(0);
+        assert_eq!(c.status(0, context), Status::Busy, "import 2 is open");
+        c.ok(0, import_clear(2));
+        c.ok(0, context);
         // The page belongs to the kernel again: all pending words have been written.
         assert_eq!(c.done(0, 0, 0), (0, 1), "seed {seed}");
         let at = common::status_page(0) as usize;
@@ -857,14 +773,11 @@ fn an_import_becomes_quiet_for_the_driver() {
     for seed in 0..60 {
         let mut c = with_a_put(seed);
         for _ in 0..2 {
-            let quiet = Command { opcode: admin::IMPORT_QUIET, import: 1, ..Command::default() };
-            assert_eq!(c.admin(0, quiet).status, 0, "seed {seed}");
+            assert_eq!(c.status(0, import_quiet(1)), Status::Ok, "seed {seed}");
             assert_eq!(bytes(&c, 1, 0, UNIT as usize), bytes(&c, 0, 0, UNIT as usize), "seed {seed}");
         }
-        let absent = Command { opcode: admin::IMPORT_QUIET, import: 77, ..Command::default() };
-        assert_eq!(c.admin(0, absent).status, Status::Invalid as u32);
-        let close = Command { opcode: admin::IMPORT_CLEAR, import: 1, ..Command::default() };
-        assert_eq!(c.admin(0, close).status, 0);
+        assert_eq!(c.status(0, import_quiet(77)), Status::Invalid);
+        c.ok(0, import_clear(1));
     }
 }
 
@@ -875,17 +788,10 @@ fn a_reset_forgets_operations_and_stores_nothing_afterwards() {
         let (own, far) = (c.address(0, 0, 0), c.address(1, 0, 0));
         for (slot, (to, from)) in [(own, far), (far, own)].into_iter().enumerate() {
             let launch = Launch { operation: Operation::Copy, notify: true, cookie: 1 };
-            for step in Cluster::copy_steps(launch, to, from, 2 * UNIT) {
-                c.launch_step(0, 0, slot as u8, step);
-            }
+            c.launch(0, 0, slot as u8, copy_steps(launch, to, from, 2 * UNIT));
         }
-        for _ in 0..c.rng.below(100) {
-            c.step();
-        }
-        c.event(0, Event::Reset);
-        while c.nodes[0].resets == 0 {
-            assert!(c.step(), "reset never completes");
-        }
+        c.some_steps(100);
+        c.reset(0);
         let blocks = c.nodes[0].blocks.len();
         c.nodes[0].ram.fill(0);
         c.settle();
@@ -898,12 +804,12 @@ fn a_reset_forgets_operations_and_stores_nothing_afterwards() {
 
 fn counter(c: &mut Cluster, index: u32, page: u32, reads: u64, writes: u64) -> u32 {
     let set = CounterCommand { opcode: admin::COUNTER_SET, index, node: 1, page, reads, writes, ..Default::default() };
-    c.admin(0, set.into()).status
+    c.admin(0, set).status
 }
 
 fn left(c: &mut Cluster, index: u32) -> (u64, u64) {
     let get = CounterCommand { opcode: admin::COUNTER_GET, index, ..Default::default() };
-    let done = c.admin(0, get.into());
+    let done = c.admin(0, get);
     assert_eq!(done.status, 0);
     (done.generation, done.length)
 }
@@ -943,6 +849,6 @@ fn i15_counters_count_down_and_tell_once() {
     // Disarmed: no longer present.
     assert_eq!(counter(&mut c, 4, 1, 0, 0), 0);
     let get = CounterCommand { opcode: admin::COUNTER_GET, index: 4, ..Default::default() };
-    assert_eq!(c.admin(0, get.into()).status, Status::Invalid as u32);
+    assert_eq!(c.status(0, get), Status::Invalid);
     assert_eq!(counter(&mut c, 1 << 20, 1, 1, 1), Status::Invalid as u32);
 }

@@ -17,10 +17,12 @@
 //! A failure prints its seed: `TELEGRAPHOS_SEED=n cargo test -p telegraphos-device-core operations_simulation::`
 //! replays it.
 
-use crate::common::{self, ALL, Cluster, EXPORTS, LaunchStep, key_of, over_seeds};
+use crate::common::{
+    self, ALL, Cluster, Driver, EXPORTS, LaunchStep, atomic_steps, copy_steps, import_clear, key_of, over_seeds,
+};
 use std::collections::BTreeMap;
-use telegraphos_device_core::{Bug, Event};
-use telegraphos_wire::admin::{self, Command, CounterCommand};
+use telegraphos_device_core::{Bar, Bug};
+use telegraphos_wire::admin::{self, CounterCommand};
 use telegraphos_wire::context::{Argument, Launch, Operation};
 use telegraphos_wire::{AtomicOp, Status, UNIT, event};
 
@@ -157,7 +159,7 @@ impl World {
             writes: WRITES,
             ..CounterCommand::default()
         };
-        assert_eq!(self.cluster.admin(node, set.into()).status, 0);
+        self.cluster.ok(node, set);
         self.accesses[usize::from(node)] = (0, 0);
     }
 
@@ -175,8 +177,7 @@ impl World {
 
     fn import(&mut self, node: u16, context: u16, to: u16) {
         let number = World::number(context, to);
-        let clear = Command { opcode: admin::IMPORT_CLEAR, import: number, ..Command::default() };
-        self.cluster.admin(node, clear);
+        self.cluster.admin(node, import_clear(number));
         if self.cluster.lookup(node, to, "segment").status == 0 {
             self.cluster.import_into(node, context, to, "segment", number, u32::from(context) * 2);
             let process = self.process(node, context);
@@ -262,20 +263,19 @@ impl World {
                 return Ok(());
             }
             Kind::Swap => {
-                running.steps =
-                    Cluster::atomic_steps(atomic(AtomicOp::Swap), value, 0, self.address(context, to, word));
+                running.steps = atomic_steps(atomic(AtomicOp::Swap), value, 0, self.address(context, to, word));
             }
             Kind::Add => {
                 running.at = WORDS * 8 + word;
                 let address = self.address(context, to, running.at);
-                running.steps = Cluster::atomic_steps(atomic(AtomicOp::Add), 1, 0, address);
+                running.steps = atomic_steps(atomic(AtomicOp::Add), 1, 0, address);
             }
             Kind::CompareSwap => {
                 running.at = 2 * WORDS * 8 + word;
                 let address = self.address(context, to, running.at);
                 // The word's present value is a good guess.
                 running.compare = self.cluster.ram_u64(to, EXPORTS + running.at);
-                running.steps = Cluster::atomic_steps(atomic(AtomicOp::CompareSwap), value, running.compare, address);
+                running.steps = atomic_steps(atomic(AtomicOp::CompareSwap), value, running.compare, address);
             }
             Kind::Put | Kind::Get => {
                 // Each process has a separate location at both ends: the second page, by node and process.
@@ -293,7 +293,7 @@ impl World {
                 let (far, near) = (self.address(context, to, far + shift), self.address(context, node, near));
                 running.at = if put { far_ram } else { near_ram };
                 let (target, origin) = if put { (far, near) } else { (near, far) };
-                running.steps = Cluster::copy_steps(launch(Operation::Copy), target, origin, length);
+                running.steps = copy_steps(launch(Operation::Copy), target, origin, length);
             }
             Kind::Quiet => {
                 let issued = self.process(node, context).issued[usize::from(to)].clone();
@@ -301,10 +301,7 @@ impl World {
                 running.bytes = issued.iter().flat_map(|v| v.to_le_bytes()).collect();
                 let word = u64::from(number) << 48 | cookie;
                 let offset = u64::from(context) * UNIT + 3 * 8;
-                self.cluster.event(
-                    node,
-                    Event::Write { bar: telegraphos_device_core::Bar::Contexts, offset, size: 8, data: word },
-                );
+                self.cluster.write(node, Bar::Contexts, offset, word);
             }
             Kind::Neighbour => {
                 // Through its own import, at the slot of the other process, whose key it has.
@@ -404,7 +401,7 @@ impl World {
 
     fn answered_loads(&mut self) -> Result<(), String> {
         for (node, token, to, at, began) in std::mem::take(&mut self.loads) {
-            let Some(value) = self.cluster.nodes[usize::from(node)].reads.remove(&token) else {
+            let Some(value) = self.cluster.answer(node, token) else {
                 self.loads.push((node, token, to, at, began));
                 continue;
             };
@@ -432,16 +429,10 @@ impl World {
         self.faulty = true;
         if kind == Kind::Flap {
             self.cluster.disconnect(node);
-            for _ in 0..self.cluster.rng.below(20) {
-                self.cluster.step();
-            }
+            self.cluster.some_steps(20);
             self.cluster.connect(node);
         } else {
-            let before = self.cluster.nodes[usize::from(node)].resets;
-            self.cluster.event(node, Event::Reset);
-            while self.cluster.nodes[usize::from(node)].resets == before {
-                assert!(self.cluster.step(), "reset never completes");
-            }
+            self.cluster.reset(node);
             self.cluster.nodes[usize::from(node)].ram.fill(0);
             self.cluster.moment += 1;
             self.cleared[usize::from(node)] = self.cluster.moment;

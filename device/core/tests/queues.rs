@@ -3,15 +3,16 @@
 //! E5-E8, E12).
 
 use crate::common::queues::Owner;
-use crate::common::{self, ALL, Cluster, EXPORTS, STATUS_PAGES};
+use crate::common::{
+    self, ALL, Cluster, Driver, EXPORTS, STATUS_PAGES, grant_clear, import_ack, import_clear, import_pages, node_up,
+    queue_resume, small, withdraw,
+};
 use telegraphos_device_core::{Bar, Bug, Event, HibConfig, Notice};
 use telegraphos_wire::admin::{self, Command, QueueCommand};
 use telegraphos_wire::context::QueueArm;
 use telegraphos_wire::queue::{HEAD_WORD, TAIL_WORD};
 use telegraphos_wire::regs::Register;
-use telegraphos_wire::{
-    Aperture, AtomicOp, Body, ImportEpoch, Packet, RemoteAddr, Rights, STREAM_BLOCK, Status, UNIT, context, event,
-};
+use telegraphos_wire::{Aperture, AtomicOp, Body, ImportEpoch, RemoteAddr, Rights, Status, UNIT, context, event};
 
 /// Window slot of the import of the queue, and its number.
 const SLOT: u32 = 8;
@@ -19,20 +20,11 @@ const IMPORT: u16 = 40;
 
 fn cluster(seed: u64, bug: Option<Bug>, adjust: impl Fn(&mut HibConfig)) -> Cluster {
     let mut c = Cluster::new(3, seed, |config| {
-        config.bug = bug;
-        config.outstanding = 4;
-        config.credits = [8; 4];
+        small(bug)(config);
         config.hold = 4;
         adjust(config);
     });
-    for id in 0..3 {
-        c.export(id, "seg", 0, 2, ALL);
-    }
-    for id in 0..3u16 {
-        for other in 0..3u16 {
-            c.import(id, other, "seg", other, 0);
-        }
-    }
+    c.share(2, ALL);
     c
 }
 
@@ -44,10 +36,6 @@ fn with_queue(seed: u64, bug: Option<Bug>, words: u32, width: u32) -> (Cluster, 
         c.import(id, 1, "queue", IMPORT, SLOT);
     }
     (c, owner)
-}
-
-fn error(c: &Cluster, id: u16, import: u16) -> u16 {
-    (c.nodes[usize::from(id)].hib.import_state(import) >> 16) as u16
 }
 
 #[test]
@@ -67,8 +55,8 @@ fn e5_elements_fill_the_buffer_wrap_and_leave_the_header_alone() {
         }
         assert_eq!(owner.drain(&mut c), (expected..u64::from(words) * 5).collect::<Vec<_>>());
         assert_eq!(c.peek(1, 4, 2, width as u8), 0x1234, "next belongs to the CPU");
-        assert_eq!(c.nodes[1].hib.counters().elements, u64::from(words) * 5);
-        assert_eq!(c.nodes[0].hib.counters().enqueues, u64::from(words) * 5);
+        assert_eq!(c.hib(1).counters().elements, u64::from(words) * 5);
+        assert_eq!(c.hib(0).counters().enqueues, u64::from(words) * 5);
     }
 }
 
@@ -82,7 +70,7 @@ fn e1_element_size_minus_3_of_an_undrained_buffer_overflows_it_and_none_before()
             c.settle();
         }
         assert!(!owner.is_stopped(&c), "{words}: one earlier");
-        assert_eq!(c.nodes[1].hib.counters().overflows, 0);
+        assert_eq!(c.hib(1).counters().overflows, 0);
         c.enqueue(0, 1, SLOT, width, last);
         c.settle();
         assert!(owner.is_stopped(&c), "{words}: not later");
@@ -192,7 +180,7 @@ fn message_before_element(seed: u64, bug: Option<Bug>) -> Result<(), String> {
                 return Err(format!("element {taken} of node {sender} came before its message ({first}, {second})"));
             }
         }
-        c.nodes[usize::from(sender)].reads.remove(&token);
+        c.answer(sender, token);
     }
     c.settle();
     let tail = owner.header(&c, TAIL_WORD).index;
@@ -212,9 +200,7 @@ fn i8_requests_and_elements_keep_step_after_flaps_and_resets() {
         c.store(0, c.address(1, 0, 0), 8, 1);
         c.enqueue(0, 1, SLOT, 8, 1);
         c.enqueue(1, 1, SLOT, 8, 1);
-        for _ in 0..c.rng.below(8) {
-            c.step();
-        }
+        c.some_steps(8);
         // The sender is reset; or every node loses the fabric; or this node joins again under a higher incarnation.
         let credits = [8; 4];
         match seed % 3 {
@@ -222,8 +208,8 @@ fn i8_requests_and_elements_keep_step_after_flaps_and_resets() {
                 c.event(0, Event::Reset);
                 c.settle();
                 c.start(0);
-                let incarnation = c.nodes[0].hib.incarnation();
-                c.event(1, Event::NodeUp { node: 0, incarnation, block: STREAM_BLOCK as u32 });
+                let incarnation = c.hib(0).incarnation();
+                c.event(1, node_up(0, incarnation));
             }
             1 => {
                 for id in 0..3 {
@@ -233,7 +219,7 @@ fn i8_requests_and_elements_keep_step_after_flaps_and_resets() {
                 for id in 0..3 {
                     c.event(id, Event::LinkUp { incarnation: 0x1000, nodes: 3, credits });
                     for node in 0..3 {
-                        c.event(id, Event::NodeUp { node, incarnation: 0x1000, block: STREAM_BLOCK as u32 });
+                        c.event(id, node_up(node, 0x1000));
                     }
                 }
             }
@@ -243,10 +229,10 @@ fn i8_requests_and_elements_keep_step_after_flaps_and_resets() {
                 c.lose_packets();
                 c.event(1, Event::LinkUp { incarnation: 0x2000, nodes: 3, credits });
                 for node in [0, 2] {
-                    c.event(1, Event::NodeUp { node, incarnation: 0x1000, block: STREAM_BLOCK as u32 });
+                    c.event(1, node_up(node, 0x1000));
                 }
                 c.event(0, Event::LinkUp { incarnation: 0x1000, nodes: 3, credits });
-                c.event(0, Event::NodeUp { node: 1, incarnation: 0x2000, block: STREAM_BLOCK as u32 });
+                c.event(0, node_up(1, 0x2000));
             }
         }
         c.settle();
@@ -259,7 +245,7 @@ fn i8_requests_and_elements_keep_step_after_flaps_and_resets() {
                 c.enqueue(id, 1, 10, 8, 1000 + round);
             }
             c.settle();
-            assert_eq!(error(&c, id, 60), 0, "seed {seed}");
+            assert_eq!(c.latched(id, 60), Status::Ok, "seed {seed}");
             assert_eq!(c.quiet(id, 60, 5 + u64::from(id)), 0, "seed {seed}: node {id}");
         }
     }
@@ -271,17 +257,14 @@ fn elements_of_a_node_to_itself_pass_before_and_after_it_joins_again() {
         let (mut c, mut owner) = with_queue(seed, None, 8, 8);
         let (before, after) = (c.rng.below(12_u64), 1 + c.rng.below(12_u64));
         (0..before).for_each(|value| c.enqueue(1, 1, SLOT, 8, value));
-        for _ in 0..c.rng.below(30) {
-            c.step();
-        }
+        c.some_steps(30);
         c.event(1, Event::LinkDown);
         c.event(1, Event::LinkUp { incarnation: 0x2000, nodes: 3, credits: [8; 4] });
         (before..before + after).for_each(|value| c.enqueue(1, 1, SLOT, 8, value));
         assert_eq!(owner.drain(&mut c), (0..before + after).collect::<Vec<_>>(), "seed {seed}");
-        assert_eq!(error(&c, 1, IMPORT), 0, "seed {seed}");
+        assert_eq!(c.latched(1, IMPORT), Status::Ok, "seed {seed}");
         // Their receive credits are still counted, and given back once.
-        let clear = Command { opcode: admin::IMPORT_CLEAR, import: IMPORT, ..Command::default() };
-        assert_eq!(c.admin(1, clear).status, 0);
+        c.ok(1, import_clear(IMPORT));
         c.import(1, 1, "queue", IMPORT, SLOT);
     }
 }
@@ -310,7 +293,7 @@ fn e12_a_stopped_queue_holds_up_nothing_else() {
         assert_eq!(c.load(1, c.address(0, 0, 0), 8), 0);
     }
     assert!(owner.is_stopped(&c));
-    assert_eq!(c.nodes[1].hib.counters().overflows, 1);
+    assert_eq!(c.hib(1).counters().overflows, 1);
     let all = owner.drain(&mut c);
     assert_eq!(all.iter().filter(|v| **v < 100).copied().collect::<Vec<_>>(), (0..40).collect::<Vec<_>>());
     assert_eq!(all.iter().filter(|v| **v >= 100).copied().collect::<Vec<_>>(), (100..140).collect::<Vec<_>>());
@@ -328,13 +311,13 @@ fn senders_of_a_full_queue_become_congested_and_none_fails() {
         c.enqueue(0, 1, SLOT, 4, value);
     }
     c.settle();
-    let waiting = c.nodes[0].hib.import_state(IMPORT);
+    let waiting = c.hib(0).import_state(IMPORT);
     assert_eq!(waiting & (event::IMPORT_CONGESTED | event::IMPORT_CUT), event::IMPORT_CONGESTED);
     // 4 in the buffer, 1 pending, and at most `hold` in flight: the rest was never sent.
-    assert_eq!(c.nodes[0].hib.elements_under_way(IMPORT), 4);
-    assert_eq!(c.nodes[0].hib.import_state(0), 0, "other imports do not notice");
+    assert_eq!(c.hib(0).elements_under_way(IMPORT), 4);
+    assert_eq!(c.hib(0).import_state(0), 0, "other imports do not notice");
     assert_eq!(owner.drain(&mut c), (0..60).collect::<Vec<_>>());
-    assert_eq!(c.nodes[0].hib.import_state(IMPORT), 0);
+    assert_eq!(c.hib(0).import_state(IMPORT), 0);
 }
 
 #[test]
@@ -360,10 +343,10 @@ fn accesses_that_are_no_enqueue_are_refused_with_their_reason() {
         let offset = base(&c, aperture, offset);
         c.store(0, offset, size, 0xdead_beef);
         c.settle();
-        assert_eq!(Status::from_u16(error(&c, 0, IMPORT)), at_sender, "{aperture:?} {offset:#x} {size}");
+        assert_eq!(c.latched(0, IMPORT), at_sender, "{aperture:?} {offset:#x} {size}");
         assert_eq!(owner.drain(&mut c), [1]);
-        let refused = c.nodes[1].hib.counters().refused;
-        assert_eq!(c.nodes[2].hib.import_state(IMPORT), 0);
+        let refused = c.hib(1).counters().refused;
+        assert_eq!(c.hib(2).import_state(IMPORT), 0);
         refused
     };
     // At the receiver: another address than the base (head, next, an entry), another width.
@@ -382,9 +365,8 @@ fn accesses_that_are_no_enqueue_are_refused_with_their_reason() {
         assert_eq!(c.load(0, address, 4), 0xffff_ffff);
     }
     // An enqueue through an import of plain memory.
-    let address = c.aperture(Aperture::Enqueue, 1, 0, 0);
-    c.store(0, address, 8, 1);
-    assert_eq!(Status::from_u16(error(&c, 0, 1)), Status::Rights);
+    c.store(0, c.aperture(Aperture::Enqueue, 1, 0, 0), 8, 1);
+    assert_eq!(c.latched(0, 1), Status::Rights);
 }
 
 /// A packet of node 0 that its own board would never send.
@@ -392,9 +374,8 @@ fn forged(c: &mut Cluster, at: RemoteAddr, size: u8) -> Status {
     // As if each came through a separate import: behind a refused one of the same import they would all be refused.
     let epoch = ImportEpoch { import: 0, epoch: c.cookie() as u32 };
     let body = Body::Enqueue { at, context: 0, epoch, size, data: 9, after: 0 };
-    let (incarnation, target) = (c.nodes[0].hib.incarnation(), c.nodes[1].hib.incarnation());
     c.nodes[1].notices.clear();
-    c.event(1, Event::Packet(Packet { src: 0, dst: 1, tag: 0xfff_0000, incarnation, target, body }));
+    c.forge(0, 1, 0xfff_0000, body);
     let refused = c.nodes[1].notices.iter().find_map(|n| match n {
         Notice::Refused { status, .. } => Some(*status),
         _ => None,
@@ -408,7 +389,7 @@ fn forged_enqueues_are_refused_at_the_receiver() {
     let (mut c, mut owner) = with_queue(7, None, 64, 4);
     let mut generation = 0;
     for candidate in 1..1u64 << 45 {
-        let at = RemoteAddr { page: 4, offset: 0, generation: c.nodes[1].hib.incarnation() * (1 << 12) + candidate };
+        let at = RemoteAddr { page: 4, offset: 0, generation: c.hib(1).incarnation() * (1 << 12) + candidate };
         if forged(&mut c, at, 4) == Status::Ok {
             generation = at.generation;
             break;
@@ -427,9 +408,9 @@ fn forged_enqueues_are_refused_at_the_receiver() {
     let statuses: Vec<Status> = (0..80).map(|_| forged(&mut c, at(4, 0), 4)).collect();
     assert_eq!(statuses.iter().filter(|s| **s == Status::NoHold).count(), 80 - 59 - 4, "{statuses:?}");
     // A node without an import has nothing reserved at all.
-    let clear = Command { opcode: admin::IMPORT_CLEAR, import: IMPORT, ..Command::default() };
+    let clear = import_clear(IMPORT);
     owner.drain(&mut c);
-    assert_eq!(c.admin(0, clear).status, 0);
+    c.ok(0, clear);
     c.settle();
     assert_eq!(forged(&mut c, at(4, 0), 4), Status::NoHold);
 }
@@ -462,9 +443,9 @@ fn a_receiver_that_scribbles_its_own_header_harms_only_itself() {
         c.settle();
         assert_eq!(other.drain(&mut c), (0..6).collect::<Vec<_>>(), "the other queue continues");
         for id in [0, 2] {
-            assert_eq!(Status::from_u16(error(&c, id, IMPORT)), Status::QueueHeader, "{word} {value:#x}");
+            assert_eq!(c.latched(id, IMPORT), Status::QueueHeader, "{word} {value:#x}");
         }
-        assert_eq!(error(&c, 0, 41), 0);
+        assert_eq!(c.latched(0, 41), Status::Ok);
         // Memory outside its own buffer is unchanged.
         let buffer = (EXPORTS + 4 * UNIT) as usize..(EXPORTS + 4 * UNIT) as usize + 64 * 8;
         let same = |range: std::ops::Range<usize>| c.nodes[1].ram[range.clone()] == ram[range];
@@ -476,11 +457,10 @@ fn a_receiver_that_scribbles_its_own_header_harms_only_itself() {
         for word in [0, 1] {
             c.poke(1, 4, word, 8, 64 << 16 | 3);
         }
-        let ack = Command { opcode: admin::IMPORT_ACK, import: IMPORT, ..Command::default() };
-        assert_eq!(c.admin(2, ack).status, 0);
+        c.ok(2, import_ack(IMPORT));
         c.enqueue(2, 1, SLOT, 8, 1);
         c.settle();
-        assert_eq!(Status::from_u16(error(&c, 2, IMPORT)), Status::QueueHeader);
+        assert_eq!(c.latched(2, IMPORT), Status::QueueHeader);
     }
 }
 
@@ -492,21 +472,18 @@ fn what_is_held_when_a_queue_is_revoked_is_refused_and_nothing_touches_its_memor
             c.enqueue(0, 1, SLOT, 4, value);
             c.enqueue(2, 1, SLOT, 4, value);
         }
-        for _ in 0..c.rng.below(120) {
-            c.step();
-        }
-        let clear = Command { opcode: admin::GRANT_CLEAR, index: 4, count: 1, ..Command::default() };
-        assert_eq!(c.admin(1, clear).status, 0);
+        c.some_steps(120);
+        c.ok(1, grant_clear(4, 1));
         let memory = c.nodes[1].ram[(EXPORTS + 4 * UNIT) as usize..][..32].to_vec();
         c.settle();
         assert_eq!(c.nodes[1].ram[(EXPORTS + 4 * UNIT) as usize..][..32], memory, "seed {seed}");
         for id in [0, 2] {
-            let status = Status::from_u16(error(&c, id, IMPORT));
+            let status = c.latched(id, IMPORT);
             assert!(matches!(status, Status::Stale | Status::NotGranted), "seed {seed}: node {id} reads {status:?}");
             assert_eq!(c.quiet(id, IMPORT.into(), 3), status as u16, "nothing is left outstanding");
         }
         // The page is free for another queue, which begins empty.
-        c.admin(1, Command { opcode: admin::SEGMENT_WITHDRAW, name: common::name64("queue"), ..Command::default() });
+        c.admin(1, withdraw("queue"));
         let mut next = Owner::new(&mut c, 1, owner.page, "queue", 16, 8);
         assert_eq!(next.drain(&mut c), []);
     }
@@ -532,18 +509,17 @@ fn the_switch_expects_the_answers_to_all_that_is_held() {
             }
         }
         c.settle();
-        let under_way: u32 = (0..8).map(|n| c.nodes[0].hib.elements_under_way(n)).sum();
+        let under_way: u32 = (0..8).map(|n| c.hib(0).elements_under_way(n)).sum();
         assert_eq!(under_way, 512);
         // All of them are refused at once, to a node that does not read.
         c.listens(0, false);
-        let clear = Command { opcode: admin::GRANT_CLEAR, index: 4, count: 1, ..Command::default() };
-        assert_eq!(c.admin(1, clear).status, 0);
+        c.ok(1, grant_clear(4, 1));
         c.settle();
         c.listens(0, true);
         c.settle();
         for n in 0..8 {
-            assert_eq!(c.nodes[0].hib.elements_under_way(n), 0);
-            assert_eq!(Status::from_u16(error(&c, 0, n)), Status::Stale);
+            assert_eq!(c.hib(0).elements_under_way(n), 0);
+            assert_eq!(c.latched(0, n), Status::Stale);
         }
     }
 }
@@ -557,16 +533,12 @@ fn a_revoked_queue_answers_a_resume_under_way() {
         }
         c.settle();
         owner.handle(&mut c);
-        for _ in 0..c.rng.below(5) {
-            c.step();
-        }
-        let clear = Command { opcode: admin::GRANT_CLEAR, index: 4, count: 1, ..Command::default() };
-        assert_eq!(c.admin(1, clear).status, 0);
+        c.some_steps(5);
+        c.ok(1, grant_clear(4, 1));
         c.settle();
         // Every slot is free again and accepts a command.
         for _ in 0..admin::SLOTS * 2 {
-            let nonsense = Command { opcode: admin::QUEUE_RESUME, index: 4, ..Command::default() };
-            assert_eq!(c.admin(1, nonsense).status, Status::Invalid as u32);
+            assert_eq!(c.status(1, queue_resume(4)), Status::Invalid);
         }
     }
 }
@@ -589,13 +561,13 @@ fn hold_slots_are_reserved_at_import_and_returned() {
         assert_eq!(c.lookup(id, 1, "queue").width, 4);
         let set = c.import_command(id, 1, "queue", 50, 11);
         assert_eq!(set.rights, Rights::ENQUEUE.0);
-        Status::from_u16(c.admin(id, set).status as u16)
+        c.status(id, set)
     };
     assert_eq!(set(&mut c, 0), Status::NoHold);
     assert_eq!(set(&mut c, 1), Status::NoHold, "not for the own node either");
     // Closed: another fits. Number and window slot of the refused one are free, too.
-    let close = |import| Command { opcode: admin::IMPORT_CLEAR, import, ..Command::default() };
-    assert_eq!(c.admin(2, close(41)).status, 0);
+    let close = |import| import_clear(import);
+    c.ok(2, close(41));
     c.settle();
     assert_eq!(set(&mut c, 1), Status::Ok);
     assert_eq!(set(&mut c, 2), Status::NoHold);
@@ -603,8 +575,7 @@ fn hold_slots_are_reserved_at_import_and_returned() {
     c.event(1, Event::NodeDown { node: 0 });
     c.import(2, 1, "other", 60, 12);
     // The queue is destroyed, and with it its reservations.
-    let clear = Command { opcode: admin::GRANT_CLEAR, index: 4, count: 1, ..Command::default() };
-    assert_eq!(c.admin(1, clear).status, 0);
+    c.ok(1, grant_clear(4, 1));
     Owner::new(&mut c, 1, 6, "third", 8, 4);
     c.import(2, 1, "third", 61, 13);
     c.import(2, 1, "third", 62, 14);
@@ -620,11 +591,8 @@ fn a_closed_import_waits_for_no_receiver_and_its_elements_still_arrive() {
         for value in 0..20 {
             c.enqueue(0, 1, SLOT, 4, value);
         }
-        for _ in 0..c.rng.below(200) {
-            c.step();
-        }
-        let clear = Command { opcode: admin::IMPORT_CLEAR, import: IMPORT, ..Command::default() };
-        assert_eq!(c.admin(0, clear).status, 0, "seed {seed}: it is closed without a consumer");
+        c.some_steps(200);
+        assert_eq!(c.status(0, import_clear(IMPORT)), Status::Ok, "seed {seed}: it is closed without a consumer");
         // Number and slot are free for another import, whose elements are not confused with the earlier ones.
         c.import(0, 1, "other", IMPORT, SLOT);
         c.enqueue(0, 1, SLOT, 4, 100);
@@ -634,14 +602,10 @@ fn a_closed_import_waits_for_no_receiver_and_its_elements_still_arrive() {
         // The receive credits of the closed one are still in use: one of two imports of that queue remains possible.
         c.import(0, 1, "queue", 50, 11);
         let set = c.import_command(0, 1, "queue", 51, 12);
-        assert_eq!(Status::from_u16(c.admin(0, set).status as u16), Status::NoHold);
+        assert_eq!(c.status(0, set), Status::NoHold);
         assert_eq!(owner.drain(&mut c), (0..20).collect::<Vec<_>>(), "seed {seed}");
         c.settle();
-        assert_eq!(
-            Status::from_u16(c.admin(0, set).status as u16),
-            Status::Ok,
-            "seed {seed}: they have been given back"
-        );
+        assert_eq!(c.status(0, set), Status::Ok, "seed {seed}: they have been given back");
     }
 }
 
@@ -653,19 +617,18 @@ fn elements_of_a_closed_import_end_with_their_queue_or_node() {
             c.enqueue(0, 1, SLOT, 4, value);
         }
         c.settle();
-        let clear = |import| Command { opcode: admin::IMPORT_CLEAR, import, ..Command::default() };
-        assert_eq!(c.admin(0, clear(IMPORT)).status, 0);
+        let clear = |import| import_clear(import);
+        c.ok(0, clear(IMPORT));
         if seed % 2 == 0 {
-            let revoke = Command { opcode: admin::GRANT_CLEAR, index: 4, count: 1, ..Command::default() };
-            assert_eq!(c.admin(1, revoke).status, 0);
+            c.ok(1, grant_clear(4, 1));
         } else {
             c.event(0, Event::NodeDown { node: 1 });
             c.lose_packets();
         }
         c.settle();
-        assert!(c.nodes[0].hib.counters().dropped > 0, "seed {seed}: they are counted");
+        assert!(c.hib(0).counters().dropped > 0, "seed {seed}: they are counted");
         // They occupy nothing in the board's reserve: all of it is available.
-        assert_eq!(c.nodes[0].hib.waiting(), 0, "seed {seed}");
+        assert_eq!(c.hib(0).waiting(), 0, "seed {seed}");
     }
 }
 
@@ -695,33 +658,23 @@ fn queues_that_cannot_be_are_refused() {
         QueueCommand { address: u64::MAX - 4095, words: 1 << 11, ..good },
     ];
     for command in bad {
-        assert_eq!(c.admin(1, command.into()).status, Status::Invalid as u32, "{command:?}");
+        assert_eq!(c.status(1, command), Status::Invalid, "{command:?}");
     }
-    assert_eq!(c.admin(1, QueueCommand { page: 1, ..good }.into()).status, Status::Busy as u32, "a plain page");
-    assert_eq!(c.admin(1, good.into()).status, 0);
-    assert_eq!(c.admin(1, good.into()).status, Status::Busy as u32);
+    assert_eq!(c.status(1, QueueCommand { page: 1, ..good }), Status::Busy, "a plain page");
+    c.ok(1, good);
+    assert_eq!(c.status(1, good), Status::Busy);
     // Not stopped, not a queue.
     for index in [4, 0, 9] {
-        let resume = Command { opcode: admin::QUEUE_RESUME, index, ..Command::default() };
-        assert_eq!(c.admin(1, resume).status, Status::Invalid as u32);
+        assert_eq!(c.status(1, queue_resume(index)), Status::Invalid);
     }
     // Rights cannot be mixed.
-    let mixed = Command {
-        opcode: admin::IMPORT_SET,
-        import: 50,
-        node: 1,
-        index: 11,
-        count: 1,
-        page: 4,
-        length: 64,
-        rights: Rights::ENQUEUE.0 | Rights::WRITE.0,
-        ..Command::default()
-    };
-    assert_eq!(c.admin(0, mixed).status, Status::Invalid as u32);
+    let mixed =
+        Command { length: 64, ..import_pages(50, 1, 11, (4, 1), 0, Rights(Rights::ENQUEUE.0 | Rights::WRITE.0)) };
+    assert_eq!(c.status(0, mixed), Status::Invalid);
     // A plain segment has no receive credits.
     let found = c.lookup(0, 1, "seg");
     let plain = Command { page: found.index, generation: found.generation, rights: Rights::ENQUEUE.0, ..mixed };
-    assert_eq!(c.admin(0, plain).status, Status::NotQueue as u32);
+    assert_eq!(c.status(0, plain), Status::NotQueue);
 }
 
 // ---- arm ----
@@ -732,7 +685,7 @@ fn arm(c: &mut Cluster, id: u16, context: u16, page: u32, seen: u32) {
 
 fn arm_for(c: &mut Cluster, id: u16, context: u16, arm: QueueArm) {
     let (offset, data) = (u64::from(context) * UNIT + context::QUEUE_ARM, arm.encode());
-    c.event(id, Event::Write { bar: Bar::Contexts, offset, size: 8, data });
+    c.write(id, Bar::Contexts, offset, data);
 }
 
 fn wakes(c: &Cluster, id: u16) -> usize {
@@ -804,9 +757,7 @@ fn sleeps_on(seed: u64, bug: Option<Bug>) -> Result<(), String> {
                 c.enqueue(0, 1, SLOT, 4, value);
                 value += 1;
             }
-            for _ in 0..c.rng.below(40) {
-                c.step();
-            }
+            c.some_steps(40);
         };
         send(&mut c, 4);
         if left == 0 {
@@ -872,15 +823,14 @@ fn an_armed_queue_tells_once_and_only_its_context() {
     for (context, page) in [(1, 4), (0, 0), (0, 99)] {
         c.register(1, Register::ErrorAck, 1);
         arm(&mut c, 1, context, page, empty);
-        assert_eq!(c.nodes[1].hib.register(Register::Error) as u16, Status::NotQueue as u16);
+        assert_eq!(c.error(1), Status::NotQueue);
     }
     // Revoked while a consumer sleeps.
     let seen = owner.header(&c, TAIL_WORD).encode();
     arm(&mut c, 1, 0, 4, seen);
     c.settle();
     let before = wakes(&c, 1);
-    let clear = Command { opcode: admin::GRANT_CLEAR, index: 4, count: 1, ..Command::default() };
-    assert_eq!(c.admin(1, clear).status, 0);
+    c.ok(1, grant_clear(4, 1));
     c.settle();
     assert_eq!(wakes(&c, 1), before + 1);
 }
@@ -892,13 +842,11 @@ fn a_reset_receiver_refuses_what_it_held() {
         for value in 0..20 {
             c.enqueue(0, 1, SLOT, 4, value);
         }
-        for _ in 0..c.rng.below(100) {
-            c.step();
-        }
+        c.some_steps(100);
         c.event(1, Event::Reset);
         c.settle();
         assert_eq!(c.nodes[1].resets, 1);
-        assert_eq!(Status::from_u16(error(&c, 0, IMPORT)), Status::Reset, "seed {seed}");
+        assert_eq!(c.latched(0, IMPORT), Status::Reset, "seed {seed}");
         assert_eq!(c.quiet(0, IMPORT.into(), 3), Status::Reset as u16);
         assert_eq!(c.ram_u64(0, STATUS_PAGES + context::ERRORS_OFFSET), 1);
     }

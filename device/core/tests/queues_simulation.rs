@@ -16,9 +16,9 @@
 //! replays it.
 
 use crate::common::queues::Owner;
-use crate::common::{self, ALL, Cluster, over_seeds};
+use crate::common::{self, ALL, Cluster, Driver, grant_clear, import_clear, name64, over_seeds};
 use std::collections::BTreeMap;
-use telegraphos_device_core::{Bug, Event};
+use telegraphos_device_core::Bug;
 use telegraphos_wire::admin::{self, Command};
 use telegraphos_wire::context;
 
@@ -112,7 +112,7 @@ impl World {
 
     fn import(&mut self, from: u16, to: u16) {
         for number in World::numbers(to) {
-            let clear = Command { opcode: admin::IMPORT_CLEAR, import: number, ..Command::default() };
+            let clear = import_clear(number);
             // An import with elements in flight closes when they have arrived: a consumer must take them.
             let slot = self.cluster.post(from, clear);
             for _ in 0..100_000 {
@@ -189,8 +189,7 @@ impl World {
                 self.count(Kind::Enqueue);
                 self.next += 1;
                 let value = u64::from(from) << 32 | self.next;
-                let message = self.cluster.address(to, segment, u64::from(from) * 8);
-                self.cluster.store(from, message, 8, self.next);
+                self.cluster.store(from, self.cluster.address(to, segment, u64::from(from) * 8), 8, self.next);
                 self.cluster.enqueue(from, to, queue, 8, value);
                 self.imports[f][t].sent.push(value);
             }
@@ -270,9 +269,7 @@ impl World {
             0 => {
                 self.count(Kind::Flap);
                 self.cluster.disconnect(node);
-                for _ in 0..self.cluster.rng.below(20) {
-                    self.cluster.step();
-                }
+                self.cluster.some_steps(20);
                 self.cluster.connect(node);
                 let own = self.imports[n][n].sound;
                 self.forget_imports_of(node, true);
@@ -280,11 +277,7 @@ impl World {
             }
             1 => {
                 self.count(Kind::Reset);
-                let before = self.cluster.nodes[n].resets;
-                self.cluster.event(node, Event::Reset);
-                while self.cluster.nodes[n].resets == before {
-                    assert!(self.cluster.step(), "reset never completes");
-                }
+                self.cluster.reset(node);
                 self.cluster.nodes[n].ram.fill(0);
                 self.loads.retain(|(loader, _)| *loader != node);
                 for imports in &mut self.imports[n] {
@@ -302,10 +295,9 @@ impl World {
                     self.check_order(node)?;
                 }
                 self.count(Kind::Revoke);
-                let name = common::name64("queue");
+                let name = name64("queue");
                 self.cluster.admin(node, Command { opcode: admin::SEGMENT_WITHDRAW, name, ..Command::default() });
-                let clear = Command { opcode: admin::GRANT_CLEAR, index: PAGE, count: 1, ..Command::default() };
-                assert_eq!(self.cluster.admin(node, clear).status, 0);
+                self.cluster.ok(node, grant_clear(PAGE, 1));
                 self.owners[n] = Owner::new(&mut self.cluster, node, PAGE, "queue", 8, 8);
                 self.taken[n].clear();
                 self.forget_imports_of(node, false);
@@ -371,7 +363,7 @@ fn run(seed: u64, bug: Option<Bug>, tally: &mut BTreeMap<Kind, u64>) -> Result<(
     for at in 0..NODES {
         world.check_order(at)?;
         for number in 0..2 * NODES {
-            let under_way = world.cluster.nodes[usize::from(at)].hib.elements_under_way(number);
+            let under_way = world.cluster.hib(at).elements_under_way(number);
             if under_way != 0 {
                 return Err(format!("{under_way} elements of import {number} of node {at} are never acknowledged"));
             }

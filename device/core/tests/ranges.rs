@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ranges: memory in scattered runs that is granted, copied, revoked and accounted for.
 
-use crate::common::{self, ALL, Cluster, EXPORTS};
-use telegraphos_device_core::{Bar, Bug, Event, Step};
+use crate::common::{self, ALL, Cluster, Driver, EXPORTS, grant_clear, import_pages, of_three, publish};
+use telegraphos_device_core::{Bug, Step};
 use telegraphos_wire::admin::{self, Command, Completion};
-use telegraphos_wire::context::{self, Launch, NumberedArgument, Operation};
 use telegraphos_wire::range::{self, Run};
 use telegraphos_wire::{Status, UNIT};
 
@@ -42,17 +41,8 @@ fn command(number: u32, count: u32, total: u32, generation: u64) -> Command {
 /// Imports a range of `node` without a window.
 fn import(c: &mut Cluster, id: u16, node: u16, number: u32, generation: u64, length: u64, import: u16) -> Status {
     let page = range::first_page(number);
-    let set = Command {
-        opcode: admin::IMPORT_SET,
-        import,
-        node,
-        page,
-        generation,
-        length,
-        rights: ALL.0,
-        ..Command::default()
-    };
-    Status::from_u16(c.admin(id, set).status as u16)
+    let set = Command { length, ..import_pages(import, node, 0, (page, 0), generation, ALL) };
+    c.status(id, set)
 }
 
 /// Runs of odd ends in scattered pages, of at least `length` bytes; backwards, so that none is adjacent to the next.
@@ -88,26 +78,18 @@ fn fill(c: &mut Cluster, node: u16, runs: &[Run], data: &[u8]) {
 
 /// Context 0 of node 0 launches a copy in a slot; both ends are named by number.
 fn launch(c: &mut Cluster, slot: u8, to: (u16, u64), from: (u16, u64), length: u64) {
-    for (which, (import, offset)) in [to, from].into_iter().enumerate() {
-        let data = NumberedArgument { slot, which: which as u8, import, offset }.encode();
-        c.event(0, Event::Write { bar: Bar::Contexts, offset: context::ARGUMENT, size: 8, data });
-    }
-    let launch = Launch { operation: Operation::Copy, notify: false, cookie: 1 };
-    for (register, data) in [(context::LENGTH, length), (context::LAUNCH, launch.encode())] {
-        let offset = context::REGISTERS + context::STRIDE * u64::from(slot) + register;
-        c.event(0, Event::Write { bar: Bar::Contexts, offset, size: 8, data });
-    }
+    c.launch_numbered(0, slot, 1, [to, from], length);
 }
 
 /// Status and cookie of a slot.
 fn done(c: &Cluster, slot: u8) -> (Status, u64) {
-    let word = c.ram_u64(0, common::STATUS_PAGES + 8 * u64::from(slot));
-    (Status::from_u16((word >> 48) as u16), word & ((1 << 48) - 1))
+    let (status, cookie) = c.done(0, 0, slot);
+    (Status::from_u16(status), cookie)
 }
 
 /// Three boards with a range at node 0, imported by itself; of one process or of three.
 fn boards(seed: u64, bug: Option<Bug>, length: u64) -> (Cluster, Vec<Run>) {
-    let mut c = Cluster::of_three(seed, ALL, bug);
+    let mut c = of_three(seed, ALL, bug);
     let runs = scattered(length, seed);
     let granted = grant(&mut c, 0, NUMBER, &runs, runs.len() as u32, 0);
     assert_eq!(granted.status, 0);
@@ -156,63 +138,35 @@ fn copies_arrive(seed: u64, bug: Option<Bug>) -> Result<(), String> {
 
 #[test]
 fn copies_of_scattered_memory_arrive_at_any_alignment() {
-    for seed in 0..100 {
-        copies_arrive(seed, None).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-    }
-    let check = "a put has copied other bytes";
-    common::finds(Bug::IgnoreRunEnd, check, 0..100, |seed| copies_arrive(seed, Some(Bug::IgnoreRunEnd)));
+    common::sees(Bug::IgnoreRunEnd, "a put has copied other bytes", 0..100, copies_arrive);
 }
 
 /// Another node imports the range with a window: words by loads, stores and atomics.
 #[test]
 fn words_of_a_range_are_accessed_by_a_window() {
-    let mut c = Cluster::of_three(3, ALL, None);
+    let mut c = of_three(3, ALL, None);
     let runs = [Run { address: MEMORY + 4096 - 16, length: 16 }, Run { address: MEMORY + 8192, length: 4096 }];
     let granted = grant(&mut c, 1, 0, &runs, 2, 0);
-    let publish = Command {
-        opcode: admin::SEGMENT_PUBLISH,
-        index: range::first_page(0),
-        count: 1,
-        length: 4112,
-        generation: granted.generation,
-        rights_owner: ALL.0,
-        name: common::name64("range"),
-        ..Command::default()
-    };
-    let long = Command { length: 4113, ..publish };
-    assert_eq!(c.admin(1, long).status, Status::NotGranted as u32);
-    assert_eq!(c.admin(1, publish).status, 0);
+    let publish = Command { rights_others: 0, ..publish("range", range::first_page(0), 4112, granted.generation, ALL) };
+    assert_eq!(c.status(1, Command { length: 4113, ..publish }), Status::NotGranted);
+    c.ok(1, publish);
     c.import(0, 1, "range", OWN, 4);
     let address = c.address(1, 4, 8);
     c.store(0, address, 8, 0x1234);
-    let next = c.address(1, 4, 16);
-    c.store(0, next, 4, 0x77);
+    c.store(0, c.address(1, 4, 16), 4, 0x77);
     assert_eq!(c.quiet(0, OWN.into(), 1), 0);
     assert_eq!((c.ram_u64(1, MEMORY + 4088), c.ram_u64(1, MEMORY + 8192)), (0x1234, 0x77));
     assert_eq!(c.load(0, address, 8), 0x1234);
-    let beyond = c.address(1, 4, 4112);
-    c.store(0, beyond, 8, 1);
+    c.store(0, c.address(1, 4, 4112), 8, 1);
     assert_eq!(c.quiet(0, OWN.into(), 2), Status::Bounds as u16);
 }
 
 #[test]
 fn words_that_are_not_aligned_in_memory_are_refused() {
-    let mut c = Cluster::of_three(4, ALL, None);
+    let mut c = of_three(4, ALL, None);
     let runs = [Run { address: MEMORY + 4, length: 4092 }];
     let granted = grant(&mut c, 1, 0, &runs, 1, 0);
-    let set = Command {
-        opcode: admin::IMPORT_SET,
-        import: OWN,
-        node: 1,
-        index: 4,
-        count: 1,
-        page: range::first_page(0),
-        generation: granted.generation,
-        length: 4092,
-        rights: ALL.0,
-        ..Command::default()
-    };
-    assert_eq!(c.admin(0, set).status, 0);
+    c.ok(0, Command { length: 4092, ..import_pages(OWN, 1, 4, (range::first_page(0), 1), granted.generation, ALL) });
     let address = c.address(1, 4, 0);
     c.store(0, address, 4, 5);
     assert_eq!((c.quiet(0, OWN.into(), 1), c.ram_u64(1, MEMORY)), (0, 5 << 32));
@@ -227,20 +181,15 @@ fn nothing_accesses_a_range_after_its_revocation() {
         let (mut c, runs) = boards(seed, None, 66_000);
         let (to, from) = if seed % 2 == 0 { ((1, 0), (OWN, 0)) } else { ((OWN, 0), (1, 0)) };
         fill(&mut c, 0, &runs, &vec![0x11; 66_000]);
-        c.nodes[1].ram[EXPORTS as usize..(EXPORTS + 2 * UNIT) as usize].fill(0x11);
+        c.pages_mut(1, 0, 2).fill(0x11);
         launch(&mut c, 0, to, from, 66_000);
-        for _ in 0..c.rng.below(60) {
-            c.step();
-        }
+        c.some_steps(60);
         c.hold(1, |step| matches!(step, Step::StoreBlock { .. } | Step::LoadBlock { .. }));
-        let clear =
-            Command { opcode: admin::GRANT_CLEAR, index: range::first_page(NUMBER), count: 1, ..Command::default() };
-        assert_eq!(c.admin(0, clear).status, 0);
+        c.ok(0, grant_clear(range::first_page(NUMBER), 1));
         assert_eq!(c.nodes[0].loans.outstanding(), 0, "seed {seed}: it is still lent");
         fill(&mut c, 0, &runs, &vec![0xee; 66_000]);
-        c.release();
-        c.settle();
-        let other = &c.nodes[1].ram[EXPORTS as usize..(EXPORTS + 2 * UNIT) as usize];
+        c.go_on();
+        let other = c.pages(1, 0, 2);
         assert!(!other.contains(&0xee), "seed {seed}: the next owner's bytes were copied");
         assert!(bytes(&c, 0, &runs).iter().all(|b| *b == 0xee), "seed {seed}: the next owner's bytes were changed");
         let (status, cookie) = done(&c, 0);
@@ -284,10 +233,10 @@ struct Owners {
 
 impl Owners {
     fn new(seed: u64, bug: Option<Bug>) -> Owners {
-        let mut c = Cluster::of_three(seed, ALL, bug);
+        let mut c = of_three(seed, ALL, bug);
         let all = MEMORY as usize..(MEMORY + PAGES * 4096) as usize;
         c.nodes[0].ram[all].fill(FREE);
-        c.nodes[1].ram[EXPORTS as usize..(EXPORTS + 2 * UNIT) as usize].fill(USED);
+        c.pages_mut(1, 0, 2).fill(USED);
         Owners { c, ranges: std::collections::BTreeMap::new(), free: (0..PAGES).collect(), imports: OWN }
     }
 
@@ -360,8 +309,7 @@ impl Owners {
         let block = |step: &Step| {
             matches!(step.clone().apart().0, Step::StoreBlock { .. } | Step::LoadBlock { .. } | Step::Lend { .. })
         };
-        let clear =
-            Command { opcode: admin::GRANT_CLEAR, index: range::first_page(number), count: 1, ..Command::default() };
+        let clear = grant_clear(range::first_page(number), 1);
         let slow = self.below(4) as u16;
         self.c.hold(slow % 2, block);
         let slot = self.c.post(0, clear);
@@ -396,7 +344,7 @@ impl Owners {
                 }
             }
         }
-        let there = &self.c.nodes[1].ram[EXPORTS as usize..(EXPORTS + 2 * UNIT) as usize];
+        let there = self.c.pages(1, 0, 2);
         if there.contains(&FREE) { Err("bytes that are no range's were copied to node 1".into()) } else { Ok(()) }
     }
 }
@@ -422,8 +370,7 @@ fn pages_have_their_owners(seed: u64, bug: Option<Bug>) -> Result<(), String> {
         }
         owners.check()?;
     }
-    owners.c.release();
-    owners.c.settle();
+    owners.c.go_on();
     owners.check()
 }
 
@@ -442,7 +389,7 @@ fn no_copy_touches_a_page_that_is_not_of_its_range() {
 
 #[test]
 fn bad_lists_and_numbers_are_refused() {
-    let mut c = Cluster::of_three(5, ALL, None);
+    let mut c = of_three(5, ALL, None);
     let run = Run { address: MEMORY, length: 8192 };
     let status = |done: Completion| Status::from_u16(done.status as u16);
     for (number, count, total) in [(0, 0, 1), (0, 2, 1), (0, range::LIST as u32 + 1, 9999), (range::COUNT as u32, 1, 1)]
@@ -462,8 +409,7 @@ fn bad_lists_and_numbers_are_refused() {
     assert_eq!(status(grant(&mut c, 0, 0, &[short], 3, granted.generation)), Status::Ok);
     assert_eq!(status(grant(&mut c, 0, 0, &[run], 3, granted.generation)), Status::Invalid, "it is complete");
     // A list that cannot be read.
-    let far = Command { address: 1 << 40, ..command(1, 1, 1, 0) };
-    assert_eq!(status(c.admin(0, far)), Status::MemoryFault);
+    assert_eq!(status(c.admin(0, Command { address: 1 << 40, ..command(1, 1, 1, 0) })), Status::MemoryFault);
     // An import of another context, and one that does not exist, are no arguments.
     for import in [OWN, 999] {
         launch(&mut c, 0, (import, 0), (import, 0), 8);

@@ -2,8 +2,10 @@
 //! Copies that become invalid instead of being updated (`docs/replication.md`, "Invalidation"; SPEC item 28, E19,
 //! E22b).
 
-use crate::common::replicas::{FanOut, Ideal, NETS, Net, OWN, OneByOne, finds, go, join, replicated, set, store, word};
-use crate::common::{self, Cluster, over_seeds};
+use crate::common::replicas::{
+    FanOut, Ideal, NETS, Net, OWN, OneByOne, finds, go, is_orphaned, join, replicated, set, store, word,
+};
+use crate::common::{self, Cluster, Driver, atomic_steps, over_seeds, replica_clear, replica_invalid};
 use telegraphos_device_core::Bug;
 use telegraphos_wire::admin::{self, Command, ReplicaCommand};
 use telegraphos_wire::regs::Register;
@@ -37,18 +39,13 @@ impl Drivers {
     /// The driver of a node reads its events.
     fn run(&mut self, c: &mut Cluster, id: u16) {
         let node = usize::from(id);
-        loop {
-            let at = common::EVENTS + 16 * u64::from(self.seen[node] % 64);
-            let (value, word) = (c.ram_u64(id, at), c.ram_u64(id, at + 8));
-            if (word >> 32) as u32 != self.seen[node] + 1 {
-                return;
-            }
+        while let Some((kind, _, value)) = c.take_event(id) {
             self.seen[node] += 1;
             c.register(id, Register::EventConsumer, u64::from(self.seen[node]));
-            if word as u16 == event::REPLICA && value & event::REPLICA_INVALID != 0 {
+            if kind == event::REPLICA && value & event::REPLICA_INVALID != 0 {
                 self.mapped[node] = false;
                 self.unmapped[node] += 1;
-                c.post(id, Command { opcode: admin::REPLICA_INVALID, index: 0, ..Command::default() });
+                c.post(id, replica_invalid(0));
             }
         }
     }
@@ -64,7 +61,7 @@ impl Drivers {
                 return Ok(word(c, id, offset));
             }
             let before = self.unmapped[usize::from(id)];
-            let slot = c.post(id, self.fill[usize::from(id)].into());
+            let slot = c.post(id, self.fill[usize::from(id)]);
             let seq = c.last_command(id);
             while c.completion(id, slot).seq != seq {
                 if !c.step() {
@@ -193,9 +190,7 @@ fn chaos(net: Net, seed: u64) -> Result<(), String> {
                 notify: false,
                 cookie,
             };
-            for step in Cluster::atomic_steps(launch, 1, 0, address) {
-                c.launch_step(id, 0, 1, step);
-            }
+            c.launch(id, 0, 1, atomic_steps(launch, 1, 0, address));
             while c.done(id, 0, 1).1 != cookie {
                 if !c.step() {
                     drivers.run_all(&mut c);
@@ -273,19 +268,15 @@ fn rejoining(net: Net, rings: bool, seed: u64, bug: Option<Bug>) -> Result<(), S
         for _ in 0..c.rng.below(12) {
             value += 1;
             store(&mut c, 0, 0, 8, value);
-            for _ in 0..c.rng.below(6) {
-                c.step();
-            }
+            c.some_steps(6);
         }
-        let leave = Command { opcode: admin::REPLICA_CLEAR, index: 0, ..Command::default() };
+        let leave = replica_clear(0);
         drivers.mapped[1] = false;
         let left = complete(&mut c, &mut drivers, 1, leave)?;
         for _ in 0..c.rng.below(12) {
             value += 1;
             store(&mut c, 0, 0, 8, value);
-            for _ in 0..c.rng.below(6) {
-                c.step();
-            }
+            c.some_steps(6);
         }
         let before = drivers.unmapped[1];
         let fill = drivers.fill[1].into();
@@ -349,12 +340,12 @@ fn a_store_is_one_message_to_the_home_while_no_copy_is_valid() {
     c.settle();
     drivers.run_all(&mut c);
     c.settle();
-    let reflected = c.nodes[0].hib.counters().reflected;
+    let reflected = c.hib(0).counters().reflected;
     for value in 2..100 {
         store(&mut c, 1, 0, 8, value);
     }
     c.settle();
-    assert_eq!(c.nodes[0].hib.counters().reflected, reflected, "no copy is valid");
+    assert_eq!(c.hib(0).counters().reflected, reflected, "no copy is valid");
     assert_eq!(drivers.read(&mut c, 3, 0), Ok(99));
 }
 
@@ -366,18 +357,15 @@ fn a_home_that_goes_orphans_copies_valid_or_not() {
         for value in 1..=6 {
             let id = c.rng.below(NODES);
             store(&mut c, id, 0, 8, value);
-            for _ in 0..c.rng.below(20) {
-                c.step();
-            }
+            c.some_steps(20);
             let other = c.rng.below(NODES);
             drivers.run(&mut c, other);
         }
         go(&mut c, net, 0);
         c.settle();
         for id in 1..NODES {
-            assert_eq!(c.nodes[usize::from(id)].hib.home_of(0), None, "seed {seed}: node {id}");
-            let orphaned = event::REPLICA_ORPHANED;
-            assert!(c.events(id, 64).iter().any(|e| e.0 == event::REPLICA && e.2 & orphaned != 0), "seed {seed}");
+            assert_eq!(c.hib(id).home_of(0), None, "seed {seed}: node {id}");
+            assert!(is_orphaned(&c, id), "seed {seed}");
             // All operations complete.
             c.quiet(id, OWN.into(), 500);
         }
@@ -391,9 +379,7 @@ fn a_home_that_goes_orphans_copies_valid_or_not() {
 #[test]
 fn what_is_not_invalid_is_not_made_so() {
     let mut c = replicated(FanOut(None), NODES, 3, admin::COUNTERS, None, |_| {});
-    let status = |c: &mut Cluster, id, opcode, index| {
-        Status::from_u16(c.admin(id, Command { opcode, index, ..Command::default() }).status as u16)
-    };
+    let status = |c: &mut Cluster, id, opcode, index| c.status(id, Command { opcode, index, ..Command::default() });
     assert_eq!(status(&mut c, 1, admin::REPLICA_INVALID, 0), Status::Invalid, "another mode");
     assert_eq!(status(&mut c, 1, admin::REPLICA_INVALID, 9), Status::Invalid, "not replicated");
     let (mut c, _) = invalidating(FanOut(None), 3, None);

@@ -3,9 +3,10 @@
 //! I5, I7, E19).
 
 use crate::common::replicas::{
-    FanOut, NETS, Net, OWN, cluster, copies_are_equal, finds, go, history, join, replicated, set, set_page, store, word,
+    FanOut, NETS, Net, OWN, cluster, copies_are_equal, finds, go, history, is_orphaned, join, join_all, replicated,
+    set, set_page, store, word,
 };
-use crate::common::{self, Cluster, EXPORTS, over_seeds};
+use crate::common::{self, Cluster, Driver, EXPORTS, over_seeds, replica_clear, replica_move};
 use telegraphos_device_core::{Bug, Event};
 use telegraphos_wire::admin::{self, Command};
 use telegraphos_wire::{AtomicOp, Status, UNIT, event};
@@ -15,7 +16,7 @@ const NODES: u16 = 4;
 const SUM: u64 = 128;
 
 fn move_to(page: u32) -> Command {
-    Command { opcode: admin::REPLICA_MOVE, index: page, ..Command::default() }
+    replica_move(page)
 }
 
 /// The pairs of values that two histories have in the same order, or an error: there is one order (I1).
@@ -48,9 +49,7 @@ fn chaos(net: Net, seed: u64, bug: Option<Bug>) -> Result<(), String> {
             }
             sum += 1;
         }
-        for _ in 0..c.rng.below(10) {
-            c.step();
-        }
+        c.some_steps(10);
     }
     c.settle();
     for (node, slot) in moves {
@@ -66,8 +65,8 @@ fn chaos(net: Net, seed: u64, bug: Option<Bug>) -> Result<(), String> {
             status => return Err(format!("quiet of node {id} ends with {status}")),
         }
     }
-    let home = c.nodes[0].hib.home_of(0);
-    if home.is_none() || (1..NODES).any(|id| c.nodes[usize::from(id)].hib.home_of(0) != home) {
+    let home = c.hib(0).home_of(0);
+    if home.is_none() || (1..NODES).any(|id| c.hib(id).home_of(0) != home) {
         let homes: Vec<_> = c.nodes.iter().map(|node| node.hib.home_of(0)).collect();
         return Err(format!("homes: {homes:?}"));
     }
@@ -105,17 +104,16 @@ fn i1_i2_i4_i5_the_home_moves_while_all_store() {
 fn a_home_moves_once_and_the_old_one_is_a_copy() {
     for net in NETS {
         let mut c = replicated(net, NODES, 3, admin::COUNTERS, None, |_| {});
-        assert_eq!(c.admin(2, move_to(0)).status, 0);
+        c.ok(2, move_to(0));
         c.settle();
         for id in 0..NODES {
-            assert_eq!(c.nodes[usize::from(id)].hib.home_of(0), Some(2));
+            assert_eq!(c.hib(id).home_of(0), Some(2));
             let notified =
                 c.events(id, 64).iter().any(|e| e.0 == event::REPLICA && e.1 == 2 && e.2 & event::REPLICA_MOVED != 0);
             assert!(notified, "the driver of node {id} is notified: {:?}", c.events(id, 64));
         }
         // The former home may leave and return; a new copy joins the new home.
-        let leave = Command { opcode: admin::REPLICA_CLEAR, index: 0, ..Command::default() };
-        assert_eq!(c.admin(0, leave).status, 0);
+        c.ok(0, replica_clear(0));
         assert_eq!(join(&mut c, 0, 1, admin::COUNTERS), Status::NotHome, "node 1 is a copy");
         assert_eq!(join(&mut c, 0, 2, admin::COUNTERS), Status::Ok);
         store(&mut c, 0, 0, 8, 5);
@@ -128,11 +126,10 @@ fn a_home_moves_once_and_the_old_one_is_a_copy() {
 #[test]
 fn what_cannot_move_does_not() {
     let mut c = replicated(FanOut(None), NODES, 3, admin::COUNTERS, None, |_| {});
-    let status = |c: &mut Cluster, id, page| Status::from_u16(c.admin(id, move_to(page)).status as u16);
+    let status = |c: &mut Cluster, id, page| c.status(id, move_to(page));
     assert_eq!(status(&mut c, 0, 0), Status::NotHome, "it is the home");
     assert_eq!(status(&mut c, 1, 7), Status::Invalid, "not replicated");
-    let leave = Command { opcode: admin::REPLICA_CLEAR, index: 0, ..Command::default() };
-    assert_eq!(c.admin(3, leave).status, 0);
+    c.ok(3, replica_clear(0));
     assert_eq!(status(&mut c, 3, 0), Status::Invalid, "not a copy any more");
     let mut c = replicated(NETS[0], 2, 3, admin::NAIVE, None, |_| {});
     assert_eq!(status(&mut c, 1, 0), Status::Invalid, "a naive page has no home");
@@ -168,7 +165,7 @@ fn accident(net: Net, seed: u64) -> Result<(), String> {
         c.quiet(*id, OWN.into(), 500);
     }
     c.settle();
-    let home_of = |c: &Cluster, id: u16| c.nodes[usize::from(id)].hib.home_of(0);
+    let home_of = |c: &Cluster, id: u16| c.hib(id).home_of(0);
     let homes: Vec<u16> = alive.iter().copied().filter(|id| home_of(&c, *id) == Some(*id)).collect();
     if homes.len() > 1 {
         return Err(format!("homes: {homes:?}"));
@@ -179,19 +176,18 @@ fn accident(net: Net, seed: u64) -> Result<(), String> {
                 return Err(format!("node {id} is a copy of node {home}, which is no home; node {gone} has gone"));
             }
             Some(home) => {
-                let page = |id: u16| &c.nodes[usize::from(id)].ram[EXPORTS as usize..(EXPORTS + UNIT) as usize];
+                let page = |id: u16| c.pages(id, 0, 1);
                 if page(home) != page(id) {
                     return Err(format!("node {id} differs from its home {home}; node {gone} has gone"));
                 }
             }
             None => {
-                let events = c.events(id, 64);
-                if !events.iter().any(|e| e.0 == event::REPLICA && e.2 & event::REPLICA_ORPHANED != 0) {
-                    return Err(format!("node {id} is an orphan without notification: {events:?}"));
+                if !is_orphaned(&c, id) {
+                    return Err(format!("node {id} is an orphan without notification: {:?}", c.events(id, 64)));
                 }
             }
         }
-        if c.nodes[usize::from(id)].hib.pending_counters() != 0 {
+        if c.hib(id).pending_counters() != 0 {
             return Err(format!("node {id} has counters"));
         }
     }
@@ -216,9 +212,7 @@ fn pause(net: Net, seed: u64) -> Result<(), String> {
     let mut now = 0;
     let mut through = |c: &mut Cluster, id: u16, what: &str, command: Command| {
         let slot = c.post(id, command);
-        for _ in 0..c.rng.below(40) {
-            c.step();
-        }
+        c.some_steps(40);
         now += 2_000_000;
         (0..3).for_each(|id| c.event(id, Event::Tick { now }));
         c.settle();
@@ -229,7 +223,7 @@ fn pause(net: Net, seed: u64) -> Result<(), String> {
     };
     through(&mut c, 1, "a move to node 1", move_to(0))?;
     through(&mut c, 0, "a move back", move_to(0))?;
-    let leave = Command { opcode: admin::REPLICA_CLEAR, index: 0, ..Command::default() };
+    let leave = replica_clear(0);
     through(&mut c, 2, "a leave", leave)?;
     let again = set(&mut c, 2, 0, admin::COUNTERS);
     through(&mut c, 2, "a join", again.into())?;
@@ -251,30 +245,24 @@ fn two_homes_change_places() {
         for id in 0..3 {
             c.export(id, "other", 1, 1, common::replicas::RIGHTS);
         }
-        for id in 0..3 {
-            assert_eq!(join(&mut c, id, 0, admin::COUNTERS), Status::Ok);
-        }
+        join_all(&mut c, 0..3, 0, admin::COUNTERS);
         for id in [1, 0, 2] {
             let set = set_page(&mut c, id, 1, "other", 1, admin::COUNTERS);
-            assert_eq!(c.admin(id, set.into()).status, 0);
+            c.ok(id, set);
             c.import(id, id, "other", 11, 11);
         }
         for value in 1..=10 {
             let other = c.address(2, 11, 0);
             store(&mut c, 2, 0, 8, value);
             c.store(2, other, 8, value);
-            for _ in 0..c.rng.below(5) {
-                c.step();
-            }
+            c.some_steps(5);
         }
         let (one, two) = (c.post(1, move_to(0)), c.post(0, move_to(1)));
         for value in 11..=20 {
             let other = c.address(2, 11, 0);
             store(&mut c, 2, 0, 8, value);
             c.store(2, other, 8, value);
-            for _ in 0..c.rng.below(5) {
-                c.step();
-            }
+            c.some_steps(5);
         }
         c.settle();
         let ended = (c.completion(1, one).status, c.completion(0, two).status);
@@ -293,8 +281,8 @@ fn who_may_not_write_does_not_become_the_home() {
     c.export(0, "read-only", 1, 1, telegraphos_wire::Rights::READ);
     let set = set_page(&mut c, 1, 0, "read-only", 1, admin::COUNTERS);
     c.export(1, "copy", 1, 1, common::replicas::RIGHTS);
-    assert_eq!(c.admin(0, set.into()).status, 0);
-    assert_eq!(c.admin(1, set.into()).status, 0);
-    assert_eq!(Status::from_u16(c.admin(1, move_to(1)).status as u16), Status::Rights);
-    assert_eq!(c.nodes[1].hib.home_of(1), Some(0));
+    c.ok(0, set);
+    c.ok(1, set);
+    assert_eq!(c.status(1, move_to(1)), Status::Rights);
+    assert_eq!(c.hib(1).home_of(1), Some(0));
 }

@@ -2,12 +2,12 @@
 //! The designs that s1 considers before its counters, and their cost: an owner without local update, reads stalled
 //! while a write is pending; and update against invalidate (SPEC items 24, 25, 28).
 
-use crate::common::Cluster;
-use crate::common::replicas::{Ideal, OWN, join, replicated, set, store, taken, word};
+use crate::common::replicas::{Ideal, OWN, join, replicated, set, store, taken, unmap, word};
+use crate::common::{Cluster, Driver};
 use std::collections::BTreeMap;
 use telegraphos_device_core::Bug;
-use telegraphos_wire::admin::{self, Command};
-use telegraphos_wire::{Status, event};
+use telegraphos_wire::Status;
+use telegraphos_wire::admin;
 
 /// A program at a copy stores n and reads, 100 times. Returns the number of wrong reads, of reads that had to wait for
 /// the network, and of events in the whole cluster meanwhile.
@@ -92,7 +92,7 @@ fn traffic(mode: u32, stores: u64) -> Traffic {
         } else {
             if !valid[&id] {
                 faults += 1;
-                let status = Status::from_u16(c.admin(id, fill[usize::from(id)].into()).status as u16);
+                let status = c.status(id, fill[usize::from(id)]);
                 assert_eq!(status, Status::Ok);
                 valid.insert(id, true);
             }
@@ -107,11 +107,8 @@ fn traffic(mode: u32, stores: u64) -> Traffic {
 fn rest(c: &mut Cluster, valid: &mut BTreeMap<u16, bool>) {
     c.settle();
     for id in 1..4 {
-        for (kind, _, value) in c.take_events(id) {
-            if kind == event::REPLICA && value & event::REPLICA_INVALID != 0 {
-                valid.insert(id, false);
-                c.post(id, Command { opcode: admin::REPLICA_INVALID, index: 0, ..Command::default() });
-            }
+        if unmap(c, id) > 0 {
+            valid.insert(id, false);
         }
     }
     c.settle();

@@ -4,10 +4,13 @@
 
 use crate::common::replicas::{
     FanOut, Ideal, NETS, Net, OWN, OneByOne, RIGHTS, cluster, copies_are_equal, finds, go, history, import_own,
-    is_subsequence, join, replicated, set, set_page, status, store, taken, taken_word, word,
+    is_orphaned, is_subsequence, join, join_all, replicated, set, set_page, store, taken, taken_word, word,
 };
-use crate::common::{Cluster, EXPORTS, over_seeds};
-use telegraphos_device_core::{Action, Bar, Bug, Event, Notice, Step, StepResult};
+use crate::common::{
+    Cluster, Driver, EXPORTS, grant_clear, import_ack, import_clear, is_remote_store, node_up, over_seeds,
+    replica_clear,
+};
+use telegraphos_device_core::{Bar, Bug, Event, Notice, Step};
 use telegraphos_fabric_core::Bug as SwitchBug;
 use telegraphos_wire::admin::{self, Command, ReplicaCommand};
 use telegraphos_wire::packet::NO_NODE;
@@ -24,9 +27,7 @@ fn chaos(net: Net, seed: u64, n: u16, mode: u32, bug: Option<Bug>) -> Result<(),
         let (id, at) = (c.rng.below(n), c.rng.below(WORDS as usize) as u64);
         store(&mut c, id, at * 8, 8, value);
         mine[usize::from(id) * WORDS as usize + at as usize].push(value);
-        for _ in 0..c.rng.below(12) {
-            c.step();
-        }
+        c.some_steps(12);
     }
     c.settle();
     copies_are_equal(&c)?;
@@ -92,9 +93,7 @@ fn mixed_sizes(net: Net, seed: u64) -> Result<(), String> {
         let size = [1u64, 2, 4, 8][c.rng.below(4)];
         let at = c.rng.below((16 / size) as usize) as u64 * size;
         store(&mut c, id, at, size as u32, value * 0x0101_0101_0101_0101);
-        for _ in 0..c.rng.below(10) {
-            c.step();
-        }
+        c.some_steps(10);
     }
     c.settle();
     copies_are_equal(&c)
@@ -114,7 +113,7 @@ fn a_counter_cache_of_one_stalls_and_loses_nothing() {
         store(&mut c, 1, value * 8, 8, value + 1);
     }
     c.settle();
-    assert!(c.nodes[1].hib.counters().counter_stalls > 10, "{}", c.nodes[1].hib.counters().counter_stalls);
+    assert!(c.hib(1).counters().counter_stalls > 10, "{}", c.hib(1).counters().counter_stalls);
     for value in 0..20 {
         assert_eq!((word(&c, 0, value * 8), word(&c, 1, value * 8)), (value + 1, value + 1));
     }
@@ -199,9 +198,7 @@ fn e20_atomics_run_at_the_home() {
 fn e20_a_new_copy_is_filled_in_order_and_an_old_one_leaves() {
     over_seeds(150, 5_000, |seed| {
         let mut c = cluster(NETS[seed as usize % 3], 4, seed, None, |_| {});
-        for id in 0..3 {
-            assert_eq!(join(&mut c, id, 0, admin::COUNTERS), Status::Ok);
-        }
+        join_all(&mut c, 0..3, 0, admin::COUNTERS);
         // The contents of the late joiner's page before the fill.
         c.poke(3, 0, 100, 8, 0xdead);
         let command = set(&mut c, 3, 0, admin::COUNTERS);
@@ -210,11 +207,9 @@ fn e20_a_new_copy_is_filled_in_order_and_an_old_one_leaves() {
             let (id, at) = (c.rng.below(3) as u16, c.rng.below(8000) as u64 * 8);
             store(&mut c, id, at, 8, value);
             if value == 20 {
-                slot = Some(c.post(3, command.into()));
+                slot = Some(c.post(3, command));
             }
-            for _ in 0..c.rng.below(10) {
-                c.step();
-            }
+            c.some_steps(10);
         }
         c.settle();
         let done = c.completion(3, slot.unwrap());
@@ -224,8 +219,7 @@ fn e20_a_new_copy_is_filled_in_order_and_an_old_one_leaves() {
         copies_are_equal(&c)?;
         // Another copy leaves, with its stores in flight; later writes do not reach it.
         store(&mut c, 2, 0, 8, 1001);
-        let leave = Command { opcode: admin::REPLICA_CLEAR, index: 0, ..Command::default() };
-        assert_eq!(c.admin(2, leave).status, 0);
+        c.ok(2, replica_clear(0));
         assert_eq!(word(&c, 0, 0), 1001, "its own stores were waited for");
         store(&mut c, 1, 0, 8, 1002);
         c.settle();
@@ -247,9 +241,7 @@ fn a_home_that_goes_orphans_its_copies_and_a_survivor_takes_over() {
             let id = c.rng.below(4) as u16;
             store(&mut c, id, value % 4 * 8, 8, value);
         }
-        for _ in 0..c.rng.below(100) {
-            c.step();
-        }
+        c.some_steps(100);
         go(&mut c, net, 0);
         c.settle();
         for id in 1..4 {
@@ -258,17 +250,15 @@ fn a_home_that_goes_orphans_its_copies_and_a_survivor_takes_over() {
                 c.events(id, 64).contains(&(event::REPLICA, NO_NODE, orphaned)),
                 "seed {seed}: node {id} is notified"
             );
-            assert_eq!(c.nodes[usize::from(id)].hib.pending_counters(), 0);
+            assert_eq!(c.hib(id).pending_counters(), 0);
             // All operations complete: quiet ends, and reports the loss.
             c.quiet(id, OWN.into(), 500);
         }
         // Node 2 is the home now; its page is authoritative.
         assert_eq!(join(&mut c, 2, 2, admin::COUNTERS), Status::Ok);
-        for id in [1, 3] {
-            assert_eq!(join(&mut c, id, 2, admin::COUNTERS), Status::Ok);
-        }
+        join_all(&mut c, [1, 3], 2, admin::COUNTERS);
         for id in 1..4 {
-            c.admin(id, Command { opcode: admin::IMPORT_ACK, import: OWN, ..Command::default() });
+            c.admin(id, import_ack(OWN));
             store(&mut c, id, 64 + u64::from(id) * 8, 8, 7000 + u64::from(id));
         }
         c.settle();
@@ -290,9 +280,7 @@ fn a_copy_that_goes_delays_no_other() {
             let id = c.rng.below(3) as u16;
             store(&mut c, id, value % 4 * 8, 8, value);
         }
-        for _ in 0..c.rng.below(60) {
-            c.step();
-        }
+        c.some_steps(60);
         go(&mut c, net, 3);
         for id in 0..3 {
             assert_eq!(c.quiet(id, OWN.into(), 9), 0, "seed {seed}");
@@ -307,60 +295,45 @@ fn a_copy_that_goes_delays_no_other() {
 #[test]
 fn what_cannot_be_is_refused() {
     let mut c = replicated(Ideal, 3, 1, admin::COUNTERS, None, |_| {});
-    let status =
-        |c: &mut Cluster, id, command: ReplicaCommand| Status::from_u16(c.admin(id, command.into()).status as u16);
     let good = set(&mut c, 1, 0, admin::COUNTERS);
     // Twice; with another home; a home that is a copy; an absent node; a page that is not granted; an unknown mode.
-    assert_eq!(status(&mut c, 1, good), Status::NotHome);
+    assert_eq!(c.status(1, good), Status::NotHome);
     let other = set(&mut c, 1, 2, admin::COUNTERS);
-    assert_eq!(status(&mut c, 1, other), Status::NotHome, "two owners");
-    assert_eq!(status(&mut c, 1, ReplicaCommand { node: 1, home_page: 0, ..good }), Status::NotHome);
+    assert_eq!(c.status(1, other), Status::NotHome, "two owners");
+    assert_eq!(c.status(1, ReplicaCommand { node: 1, home_page: 0, ..good }), Status::NotHome);
     c.export(2, "second", 1, 1, RIGHTS);
     let of_copy = ReplicaCommand { page: 1, ..set(&mut c, 2, 1, admin::COUNTERS) };
-    assert_eq!(status(&mut c, 2, of_copy), Status::NotHome, "a copy is no home");
-    assert_eq!(status(&mut c, 2, ReplicaCommand { page: 1, node: 7, ..good }), Status::BadNode);
-    assert_eq!(status(&mut c, 2, ReplicaCommand { page: 9, ..good }), Status::NotGranted);
-    assert_eq!(status(&mut c, 2, ReplicaCommand { page: 1, mode: 0, ..good }), Status::Invalid);
-    assert_eq!(status(&mut c, 2, ReplicaCommand { page: 1, home_generation: 1, ..good }), Status::Stale);
+    assert_eq!(c.status(2, of_copy), Status::NotHome, "a copy is no home");
+    assert_eq!(c.status(2, ReplicaCommand { page: 1, node: 7, ..good }), Status::BadNode);
+    assert_eq!(c.status(2, ReplicaCommand { page: 9, ..good }), Status::NotGranted);
+    assert_eq!(c.status(2, ReplicaCommand { page: 1, mode: 0, ..good }), Status::Invalid);
+    assert_eq!(c.status(2, ReplicaCommand { page: 1, home_generation: 1, ..good }), Status::Stale);
     // Reflected writes of a node that is not the home.
     let at = RemoteAddr { page: 0, offset: 0, generation: good.home_generation };
     let forged = Body::Reflected { at, size: 8, data: 0xbad, writer: 2 };
-    let (incarnation, target) = (c.nodes[2].hib.incarnation(), c.nodes[1].hib.incarnation());
-    let refused = c.nodes[1].hib.counters().refused;
-    c.event(1, Event::Packet(Packet { src: 2, dst: 1, tag: 5, incarnation, target, body: forged }));
+    let refused = c.hib(1).counters().refused;
+    c.forge(2, 1, 5, forged);
     c.settle();
     assert_eq!(word(&c, 1, 0), 0);
-    assert_eq!(c.nodes[1].hib.counters().refused, refused + 1);
+    assert_eq!(c.hib(1).counters().refused, refused + 1);
     // Updates of a node that is not a copy.
     let update = Body::Update { at, context: 0, epoch: ImportEpoch::default(), size: 8, data: 0xbad };
-    let leave = Command { opcode: admin::REPLICA_CLEAR, index: 0, ..Command::default() };
-    assert_eq!(c.admin(2, leave).status, 0);
-    let target = c.nodes[0].hib.incarnation();
-    c.event(0, Event::Packet(Packet { src: 2, dst: 0, tag: 6, incarnation, target, body: update }));
+    c.ok(2, replica_clear(0));
+    c.forge(2, 0, 6, update);
     c.settle();
     assert_eq!((word(&c, 0, 0), word(&c, 1, 0)), (0, 0));
     // The home is revoked: its copies are notified, and their stores are refused.
-    let clear = Command { opcode: admin::GRANT_CLEAR, index: 0, count: 1, ..Command::default() };
+    let clear = grant_clear(0, 1);
     store(&mut c, 1, 0, 8, 1);
-    assert_eq!(c.admin(0, clear).status, 0);
+    c.ok(0, clear);
     c.settle();
     store(&mut c, 1, 0, 8, 2);
     c.settle();
-    let events = c.events(1, 64);
-    assert!(events.iter().any(|e| e.0 == event::REPLICA && e.2 & event::REPLICA_ORPHANED != 0), "{events:?}");
-    assert_ne!(c.nodes[1].hib.import_state(OWN) >> 16, 0);
+    assert!(is_orphaned(&c, 1), "{:?}", c.events(1, 64));
+    assert_ne!(c.latched(1, OWN), Status::Ok);
 }
 
 // ---- fan-out by the switch ----
-
-fn page_of(c: &Cluster, id: u16) -> &[u8] {
-    &c.nodes[usize::from(id)].ram[EXPORTS as usize..(EXPORTS + UNIT) as usize]
-}
-
-/// A step into an exported page.
-fn into_pages(step: &Step) -> bool {
-    matches!(step, Step::Store { address, .. } if *address >= EXPORTS)
-}
 
 #[test]
 fn a_home_without_copies_answers_alone() {
@@ -374,8 +347,7 @@ fn a_home_without_copies_answers_alone() {
         assert_eq!((word(&c, 0, 0), c.packets - before), (1, 0), "no packet is sent");
         // It repeatedly has copies and none: the group is removed with its last member.
         assert_eq!(join(&mut c, 1, 0, admin::COUNTERS), Status::Ok);
-        let leave = Command { opcode: admin::REPLICA_CLEAR, index: 0, ..Command::default() };
-        assert_eq!(status(&mut c, 1, leave), Status::Ok);
+        assert_eq!(c.status(1, replica_clear(0)), Status::Ok);
         store(&mut c, 0, 0, 8, 2);
         assert_eq!(c.quiet(0, OWN.into(), 6), 0);
         assert_eq!((word(&c, 0, 0), word(&c, 1, 0)), (2, 1));
@@ -390,16 +362,13 @@ fn a_page_is_no_copy_of_one_of_its_own_node_or_of_a_node_that_is_down() {
         let of = set(&mut c, 2, 0, admin::COUNTERS);
         // Its own node's other page; a second copy of the same page at one node.
         let own = ReplicaCommand { page: 1, node: 2, home_page: 0, ..of };
-        assert_eq!(status(&mut c, 2, own), Status::Invalid);
-        assert_eq!(status(&mut c, 2, ReplicaCommand { page: 1, ..of }), Status::Busy);
+        assert_eq!(c.status(2, own), Status::Invalid);
+        assert_eq!(c.status(2, ReplicaCommand { page: 1, ..of }), Status::Busy);
         go(&mut c, net, 3);
         c.settle();
-        assert_eq!(status(&mut c, 2, ReplicaCommand { page: 1, node: 3, ..of }), Status::NodeDown);
+        assert_eq!(c.status(2, ReplicaCommand { page: 1, node: 3, ..of }), Status::NodeDown);
         // The page is still an ordinary one, and may become a copy.
-        assert_eq!(
-            status(&mut c, 2, Command { opcode: admin::REPLICA_CLEAR, index: 1, ..Command::default() }),
-            Status::Invalid
-        );
+        assert_eq!(c.status(2, replica_clear(1)), Status::Invalid);
         store(&mut c, 2, 0, 8, 9);
         c.settle();
         assert_eq!([0, 1, 2].map(|id| word(&c, id, 0)), [9; 3]);
@@ -414,12 +383,11 @@ fn a_second_join_of_a_copy_is_refused_by_the_home() {
     let found = c.lookup(1, 0, "page");
     let at = RemoteAddr { page: found.index, offset: 0, generation: found.generation };
     let body = Body::Join { at, mode: admin::COUNTERS as u16, keep: false };
-    let (incarnation, target) = (c.nodes[1].hib.incarnation(), c.nodes[0].hib.incarnation());
     let blocks = c.nodes[1].blocks.len();
-    let refused = c.nodes[0].hib.counters().refused;
-    c.event(0, Event::Packet(Packet { src: 1, dst: 0, tag: 77, incarnation, target, body }));
+    let refused = c.hib(0).counters().refused;
+    c.forge(1, 0, 77, body);
     c.settle();
-    assert_eq!(c.nodes[0].hib.counters().refused, refused + 1);
+    assert_eq!(c.hib(0).counters().refused, refused + 1);
     assert_eq!(c.nodes[1].blocks.len(), blocks);
     store(&mut c, 1, 0, 8, 3);
     c.settle();
@@ -438,30 +406,26 @@ fn a_revoked_page_with_updates_in_flight_ends_for_all() {
             let id = c.rng.below(4) as u16;
             store(&mut c, id, value % 4 * 8, 8, value);
         }
-        for _ in 0..c.rng.below(150) {
-            c.step();
-        }
-        let clear = Command { opcode: admin::GRANT_CLEAR, index: 0, count: 1, ..Command::default() };
-        assert_eq!(status(&mut c, 0, clear), Status::Ok);
-        let before = page_of(&c, 0).to_vec();
+        c.some_steps(150);
+        assert_eq!(c.status(0, grant_clear(0, 1)), Status::Ok);
+        let before = c.pages(0, 0, 1).to_vec();
         c.settle();
-        if page_of(&c, 0) != before {
+        if c.pages(0, 0, 1) != before {
             return Err("the home's page changes after it was revoked".into());
         }
         for id in 1..4 {
             c.quiet(id, OWN.into(), 500);
-            let orphaned = |e: &(u16, u16, u64)| e.0 == event::REPLICA && e.2 & event::REPLICA_ORPHANED != 0;
-            if !c.events(id, 64).iter().any(orphaned) || c.nodes[usize::from(id)].hib.pending_counters() != 0 {
+            if !is_orphaned(&c, id) || c.hib(id).pending_counters() != 0 {
                 return Err(format!("node {id} is not notified, or continues to count"));
             }
         }
         for id in [2, 1, 3] {
             assert_eq!(join(&mut c, id, 2, admin::COUNTERS), Status::Ok);
-            c.admin(id, Command { opcode: admin::IMPORT_ACK, import: OWN, ..Command::default() });
+            c.admin(id, import_ack(OWN));
             store(&mut c, id, 64 + u64::from(id) * 8, 8, 7000 + u64::from(id));
         }
         c.settle();
-        if [1, 3].into_iter().any(|id| page_of(&c, id) != page_of(&c, 2)) || word(&c, 2, 64 + 8) != 7001 {
+        if [1, 3].into_iter().any(|id| c.pages(id, 0, 1) != c.pages(2, 0, 1)) || word(&c, 2, 64 + 8) != 7001 {
             return Err("the survivors differ".into());
         }
         Ok(())
@@ -473,18 +437,15 @@ fn a_revoked_page_with_updates_in_flight_ends_for_all() {
 fn a_copy_that_goes_while_it_is_filled_takes_no_store_with_it() {
     for net in NETS {
         let mut c = cluster(net, 4, 1, None, |_| {});
-        for id in 0..3 {
-            assert_eq!(join(&mut c, id, 0, admin::COUNTERS), Status::Ok);
-        }
+        join_all(&mut c, 0..3, 0, admin::COUNTERS);
         let command = set(&mut c, 3, 0, admin::COUNTERS);
-        c.post(3, command.into());
+        c.post(3, command);
         c.hold_next(0, |step| matches!(step, Step::LoadBlock { .. }));
         store(&mut c, 1, 0, 8, 5);
         c.settle();
         go(&mut c, net, 3);
         c.settle();
-        c.release();
-        c.settle();
+        c.go_on();
         assert_eq!([0, 1, 2].map(|id| word(&c, id, 0)), [5; 3], "{net:?}");
         assert_eq!(c.quiet(1, OWN.into(), 5), 0);
     }
@@ -497,18 +458,17 @@ fn i2_a_store_under_way_when_the_home_goes_is_not_for_the_next_one() {
     for net in NETS {
         let mut c = replicated(net, 4, 1, admin::COUNTERS, None, |_| {});
         store(&mut c, 1, 0, 8, 5);
-        c.hold_next(1, into_pages);
+        c.hold_next(1, is_remote_store);
         go(&mut c, net, 0);
         c.settle();
         assert_eq!(join(&mut c, 2, 2, admin::COUNTERS), Status::Ok);
         let command = set(&mut c, 1, 2, admin::COUNTERS);
-        let slot = c.post(1, command.into());
+        let slot = c.post(1, command);
         c.settle();
-        c.release();
-        c.settle();
+        c.go_on();
         assert_eq!(c.completion(1, slot).status, 0);
         assert_eq!((word(&c, 1, 0), word(&c, 2, 0)), (0, 0), "{net:?}");
-        assert_ne!(c.nodes[1].hib.import_state(OWN) >> 16, 0, "the store has failed");
+        assert_ne!(c.latched(1, OWN), Status::Ok, "the store has failed");
     }
 }
 
@@ -517,11 +477,9 @@ fn i2_a_store_under_way_when_the_home_goes_is_not_for_the_next_one() {
 fn a_copy_is_not_filled_by_what_an_earlier_home_sent() {
     for (net, seed) in NETS.into_iter().flat_map(|net| (0..20).map(move |seed| (net, seed))) {
         let mut c = cluster(net, 4, seed, None, |_| {});
-        for id in [0, 2, 3] {
-            assert_eq!(join(&mut c, id, 0, admin::COUNTERS), Status::Ok);
-        }
+        join_all(&mut c, [0, 2, 3], 0, admin::COUNTERS);
         let command = set(&mut c, 1, 0, admin::COUNTERS);
-        c.post(1, command.into());
+        c.post(1, command);
         let last = EXPORTS + UNIT - STREAM_BLOCK as u64;
         c.hold_next(1, |step| matches!(step, Step::StoreBlock { address, .. } if *address == last));
         go(&mut c, net, 0);
@@ -529,7 +487,7 @@ fn a_copy_is_not_filled_by_what_an_earlier_home_sent() {
         c.poke(2, 0, UNIT / 8 - 1, 8, 0xfeed);
         assert_eq!(join(&mut c, 2, 2, admin::COUNTERS), Status::Ok);
         let command = set(&mut c, 1, 2, admin::COUNTERS);
-        let slot = c.post(1, command.into());
+        let slot = c.post(1, command);
         let seq = c.last_command(1);
         for _ in 0..100 {
             c.step();
@@ -539,7 +497,7 @@ fn a_copy_is_not_filled_by_what_an_earlier_home_sent() {
             assert!(c.step(), "the join never ends");
         }
         assert_eq!(c.completion(1, slot).status, 0);
-        assert!(page_of(&c, 1) == page_of(&c, 2), "{net:?}, seed {seed}: it is not filled when its join has ended");
+        assert!(c.pages(1, 0, 1) == c.pages(2, 0, 1), "{net:?}, seed {seed}: it is not filled when its join has ended");
     }
 }
 
@@ -551,21 +509,19 @@ fn a_late_answer_of_an_earlier_home_orphans_no_node() {
         let mut c = replicated(net, 4, 1, admin::COUNTERS, None, |_| {});
         store(&mut c, 1, 0, 8, 5);
         // It waits for the acknowledgement of node 3.
-        c.hold_next(3, into_pages);
+        c.hold_next(3, is_remote_store);
         c.settle();
-        let clear = Command { opcode: admin::GRANT_CLEAR, index: 0, count: 1, ..Command::default() };
-        assert_eq!(status(&mut c, 0, clear), Status::Ok);
+        assert_eq!(c.status(0, grant_clear(0, 1)), Status::Ok);
         c.settle();
-        assert_ne!(c.nodes[1].hib.import_state(OWN) >> 16, 0, "the store has failed at once");
+        assert_ne!(c.latched(1, OWN), Status::Ok, "the store has failed at once");
         assert_eq!(join(&mut c, 1, 1, admin::COUNTERS), Status::Ok);
-        c.admin(1, Command { opcode: admin::IMPORT_ACK, import: OWN, ..Command::default() });
+        c.admin(1, import_ack(OWN));
         go(&mut c, net, 0);
         c.settle();
-        assert_eq!(c.nodes[1].hib.import_state(OWN) >> 16, 0, "{net:?}");
+        assert_eq!(c.latched(1, OWN), Status::Ok, "{net:?}");
         assert_eq!(join(&mut c, 2, 1, admin::COUNTERS), Status::Ok);
         store(&mut c, 1, 0, 8, 6);
-        c.release();
-        c.settle();
+        c.go_on();
         assert_eq!((word(&c, 1, 0), word(&c, 2, 0)), (6, 6));
     }
 }
@@ -580,20 +536,18 @@ fn i6_a_copy_takes_what_one_home_sends_in_order_across_pages() {
             c.export(id, "second", 1, 1, RIGHTS);
         }
         let import = Command { taken: 1 + 8, ..c.import_command(0, 0, "second", second, second.into()) };
-        assert_eq!(status(&mut c, 0, import), Status::Ok);
+        assert_eq!(c.status(0, import), Status::Ok);
         let home = set_page(&mut c, 0, 0, "second", 1, admin::COUNTERS);
         for id in 0..2 {
-            assert_eq!(status(&mut c, id, home), Status::Ok);
+            assert_eq!(c.status(id, home), Status::Ok);
         }
         store(&mut c, 0, 0, 8, 1);
-        let address = c.address(0, second.into(), 0);
-        c.store(0, address, 8, 1);
-        c.hold_next(1, into_pages);
+        c.store(0, c.address(0, second.into(), 0), 8, 1);
+        c.hold_next(1, is_remote_store);
         c.settle();
         let both = |c: &Cluster| [c.ram_u64(1, EXPORTS), c.ram_u64(1, EXPORTS + UNIT)];
         assert_eq!(both(&c), [0, 0], "{net:?}: the second page is ahead of the first");
-        c.release();
-        c.settle();
+        c.go_on();
         assert_eq!(both(&c), [1, 1]);
     }
 }
@@ -606,13 +560,11 @@ fn e22b_an_import_waits_for_the_last_count_of_its_word() {
     store(&mut c, 1, 0, 8, 5);
     c.hold_next(1, |step| matches!(step, Step::Store { address, .. } if *address == taken_word()));
     c.settle();
-    let clear = Command { opcode: admin::IMPORT_CLEAR, import: OWN, ..Command::default() };
-    let slot = c.post(1, clear);
+    let slot = c.post(1, import_clear(OWN));
     let seq = c.last_command(1);
     c.settle();
     assert_ne!(c.completion(1, slot).seq, seq, "the count is still to be stored");
-    c.release();
-    c.settle();
+    c.go_on();
     assert_eq!((c.completion(1, slot).seq, c.completion(1, slot).status), (seq, 0));
     import_own(&mut c, 1);
     assert_eq!(taken(&c, 1), 1, "no stale count is written");
@@ -629,8 +581,7 @@ fn a_copy_that_cannot_be_stored_to_is_dropped_with_a_notification() {
         c.event(1, Event::BusMaster(true));
         c.settle();
         assert_eq!([0, 1, 2].map(|id| word(&c, id, 0)), [5, 0, 5]);
-        let orphaned = |e: &(u16, u16, u64)| e.0 == event::REPLICA && e.2 & event::REPLICA_ORPHANED != 0;
-        assert!(c.events(1, 64).iter().any(orphaned), "{net:?}: its programs continue to read its contents");
+        assert!(is_orphaned(&c, 1), "{net:?}: its programs continue to read its contents");
     }
 }
 
@@ -704,7 +655,7 @@ fn return_to_home(c: &mut Cluster, id: u16) -> Result<(), String> {
     find_home(c, id)?;
     until_done(c, |c| join(c, id, 0, admin::COUNTERS))
         .map_err(|status| format!("node {id} never becomes a copy again: {status:?}"))?;
-    c.admin(id, Command { opcode: admin::IMPORT_ACK, import: OWN, ..Command::default() });
+    c.admin(id, import_ack(OWN));
     Ok(())
 }
 
@@ -717,9 +668,7 @@ fn sessions(net: Net, seed: u64, bug: Option<Bug>) -> Result<(), String> {
     for value in 1..=120u64 {
         let (id, at) = (c.rng.below(N), c.rng.below(4) as u64 * 8);
         store(&mut c, id, at, 8, value);
-        for _ in 0..c.rng.below(6) {
-            c.step();
-        }
+        c.some_steps(6);
         if c.rng.below(10) == 0 {
             let id = 1 + c.rng.below(usize::from(N) - 1) as u16;
             let what = c.rng.below(4);
@@ -730,11 +679,7 @@ fn sessions(net: Net, seed: u64, bug: Option<Bug>) -> Result<(), String> {
                 continue;
             }
             if what < 3 {
-                let resets = c.nodes[usize::from(id)].resets;
-                c.event(id, Event::Reset);
-                while c.nodes[usize::from(id)].resets == resets {
-                    assert!(c.step(), "the reset of node {id} is never done");
-                }
+                c.reset(id);
             } else {
                 c.replace(id);
                 c.connect(id);
@@ -784,27 +729,9 @@ fn late_acknowledgement(bug: Option<Bug>) -> Result<(), String> {
     let address = c.address(0, OWN.into(), 0);
     let found = c.lookup(0, 0, "page");
     c.settle();
-    let home = &mut c.nodes[0].hib;
-    let life = home.incarnation();
-    let mut handle = |event: Event| {
-        let mut events = vec![event];
-        let mut sent = Vec::new();
-        while let Some(event) = events.pop() {
-            let mut out = Vec::new();
-            home.handle(event, &mut out);
-            for action in out {
-                match action {
-                    Action::Send(packet) => sent.push((packet.dst, packet.tag, packet.body)),
-                    Action::Step { step, op: telegraphos_device_core::Step::LoadBlock { length, .. } } => {
-                        let result = StepResult::Block(vec![0; length as usize].into());
-                        events.push(Event::StepDone { step, result });
-                    }
-                    Action::Step { step, .. } => events.push(Event::StepDone { step, result: StepResult::Stored }),
-                    _ => {}
-                }
-            }
-        }
-        sent
+    let life = c.hib(0).incarnation();
+    let mut handle = |event: Event| -> Vec<(u16, u32, Body)> {
+        c.alone(0, event, |_| ()).into_iter().map(|packet| (packet.dst, packet.tag, packet.body)).collect()
     };
     let store = |data| Event::Write { bar: Bar::Window, offset: address, size: 8, data };
     let ack = |src, tag, status| {
@@ -813,7 +740,7 @@ fn late_acknowledgement(bug: Option<Bug>) -> Result<(), String> {
     };
     let old = handle(store(1));
     assert_eq!(old.iter().map(|s| s.0).collect::<Vec<_>>(), [1, 2]);
-    handle(Event::NodeUp { node: 2, incarnation: 0x1001, block: STREAM_BLOCK as u32 });
+    handle(node_up(2, 0x1001));
     handle(ack(1, old[0].1, Status::Ok));
     // It joins again, and refuses a packet for its earlier incarnation, which arrives only now.
     let at = RemoteAddr { page: found.index, offset: 0, generation: found.generation };
@@ -853,7 +780,7 @@ fn blocks_do_not_go_behind_the_homes_back() {
     c.export(0, "plain", 2, 1, all);
     for id in 0..2 {
         let set = set_page(&mut c, id, 0, "replicated", 1, admin::COUNTERS);
-        assert_eq!(c.admin(id, set.into()).status, 0);
+        c.ok(id, set);
     }
     // Node 1's own copy, and node 0's plain page; node 2 reaches the home and the copy.
     c.import(1, 1, "replicated", 11, 11);
@@ -877,18 +804,14 @@ fn revoked(net: Net, seed: u64, bug: Option<Bug>) -> Result<(), String> {
     for value in 1..=8u64 {
         let id = 1 + c.rng.below(3) as u16;
         store(&mut c, id, u64::from(id) * 8, 8, value);
-        for _ in 0..c.rng.below(6) {
-            c.step();
-        }
+        c.some_steps(6);
     }
     for id in 1..4 {
         store(&mut c, id, 64 + u64::from(id) * 8, 8, 100 + u64::from(id));
         c.start_quiet(id, 0, OWN.into(), 55);
     }
-    for _ in 0..c.rng.below(50) {
-        c.step();
-    }
-    c.post(0, Command { opcode: admin::GRANT_CLEAR, index: 0, count: 1, ..Command::default() });
+    c.some_steps(50);
+    c.post(0, grant_clear(0, 1));
     for _ in 0..c.rng.below(50) {
         c.step();
         let id = 1 + c.rng.below(3) as u16;

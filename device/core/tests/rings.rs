@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Rings between boards of one host: what passes by them, what does not, and peers that break their rules.
 
-use crate::common::{Cluster, finds};
+use crate::common::{Cluster, Driver, finds};
 use telegraphos_device_core::{Bug, Event, RingEvent};
 use telegraphos_wire::{Body, Class, MAX_BLOCK, Packet, RemoteAddr, Rights, Status};
 
@@ -9,12 +9,7 @@ use telegraphos_wire::{Body, Class, MAX_BLOCK, Packet, RemoteAddr, Rights, Statu
 fn cluster(seed: u64, bug: Option<Bug>) -> Cluster {
     let mut cluster = Cluster::switched(3, seed, |config| config.bug = bug);
     cluster.use_rings(false);
-    for id in 0..3 {
-        cluster.export(id, "seg", 0, 1, Rights(Rights::READ.0 | Rights::WRITE.0));
-    }
-    for (id, other) in (0..3u16).flat_map(|id| (0..3u16).map(move |other| (id, other))) {
-        cluster.import(id, other, "seg", other, 0);
-    }
+    cluster.share(1, Rights(Rights::READ.0 | Rights::WRITE.0));
     cluster
 }
 
@@ -26,11 +21,6 @@ fn switched(cluster: &Cluster) -> u64 {
 
 fn by_ring(cluster: &Cluster) -> u64 {
     cluster.rings.as_ref().unwrap().packets
-}
-
-/// The status that is latched on an import.
-fn status(cluster: &Cluster, id: u16, import: u16) -> u16 {
-    (cluster.nodes[usize::from(id)].hib.import_state(import) >> 16) as u16
 }
 
 /// A store and a load of a word of node `to`; its packets by the switch and by the ring.
@@ -99,14 +89,13 @@ fn a_board_that_could_not_open_its_end_delays_no_withdrawal() {
 fn what_waits_for_a_board_that_dies_ends_with_an_error() {
     let mut cluster = cluster(3, None);
     cluster.hanging.push(1);
-    let address = cluster.address(1, 0, 0);
-    cluster.store(0, address, 8, 7);
+    cluster.store(0, cluster.address(1, 0, 0), 8, 7);
     cluster.settle();
-    assert_eq!(status(&cluster, 0, 1), Status::Ok as u16);
+    assert_eq!(cluster.latched(0, 1), Status::Ok);
     cluster.release();
     cluster.disconnect(1);
     cluster.settle();
-    assert_eq!(status(&cluster, 0, 1), Status::NodeDown as u16);
+    assert_eq!(cluster.latched(0, 1), Status::NodeDown);
     assert!(!cluster.has_ring(0, 1) && !cluster.has_ring(1, 0) && cluster.has_ring(0, 2));
 }
 
@@ -162,7 +151,7 @@ fn hostile(bug: Option<Bug>, which: usize) -> Result<(), String> {
     assert_eq!(exchange(&mut cluster, 0, 1, 7), (0, 4));
     // Requests for it wait for a step of guest memory.
     let generation = cluster.export(0, "again", 1, 1, Rights(3));
-    let (incarnation, target) = (cluster.nodes[1].hib.incarnation(), cluster.nodes[0].hib.incarnation());
+    let (incarnation, target) = (cluster.hib(1).incarnation(), cluster.hib(0).incarnation());
     let (what, events) = forgeries(incarnation, target, generation).swap_remove(which);
     for event in events {
         if cluster.has_ring(0, 1) {
@@ -174,7 +163,7 @@ fn hostile(bug: Option<Bug>, which: usize) -> Result<(), String> {
     }
     cluster.settle();
     // Both ends count the other as down. No other board is harmed.
-    if cluster.has_ring(1, 0) || status(&cluster, 0, 1) == 0 || status(&cluster, 1, 0) == 0 {
+    if cluster.has_ring(1, 0) || cluster.latched(0, 1).is_ok() || cluster.latched(1, 0).is_ok() {
         return Err(format!("{what}: the other end was not notified"));
     }
     assert_eq!(exchange(&mut cluster, 0, 2, 8), (0, 4));
@@ -198,14 +187,12 @@ fn a_peer_that_breaks_the_rules_is_disconnected_and_no_other() {
 #[test]
 fn packets_of_a_ring_that_is_closed_are_dropped() {
     let mut cluster = cluster(6, None);
-    let packet = Packet {
-        src: 1,
-        dst: 0,
-        tag: 1,
-        incarnation: cluster.nodes[1].hib.incarnation(),
-        target: cluster.nodes[0].hib.incarnation(),
-        body: Body::Read { at: RemoteAddr { page: 0, offset: 0, generation: 1 }, context: 0, size: 8 },
-    };
+    let packet = cluster.forged(
+        1,
+        0,
+        1,
+        Body::Read { at: RemoteAddr { page: 0, offset: 0, generation: 1 }, context: 0, size: 8 },
+    );
     cluster.disconnect(1);
     cluster.settle();
     cluster.event(0, Event::RingPacket(packet));

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What one destination, or one import, can use up at the requester: credits, time, the reserve.
 
-use crate::common::{self, Cluster, EXPORTS};
+use crate::common::{Cluster, Driver, EXPORTS, import_ack, is_remote_store, lookup};
 use telegraphos_device_core::{Bug, Event};
-use telegraphos_wire::admin::{self, Command};
 use telegraphos_wire::queue::Shape;
 use telegraphos_wire::{Rights, Status, UNIT, event};
 
@@ -34,8 +33,7 @@ fn reaches(seed: u64, bug: Option<Bug>, credits: u32, hanging: u16) -> Result<()
     c.hanging = (1..=hanging).collect();
     for n in 0..300u64 {
         for id in 1..=hanging {
-            let address = c.address(id, 0, 8 * n);
-            c.store(0, address, 8, 1 + n);
+            c.store(0, c.address(id, 0, 8 * n), 8, 1 + n);
             if n < 100 {
                 c.enqueue(0, id, 4, 8, 1 + n);
             }
@@ -43,22 +41,20 @@ fn reaches(seed: u64, bug: Option<Bug>, credits: u32, hanging: u16) -> Result<()
     }
     c.settle();
     for n in 0..200u64 {
-        let address = c.address(7, 0, 8 * n);
-        c.store(0, address, 8, 1 + n);
+        c.store(0, c.address(7, 0, 8 * n), 8, 1 + n);
         c.enqueue(0, 7, 4, 8, 1 + n);
     }
     c.settle();
     let stores = (0..200).filter(|n| c.ram_u64(7, EXPORTS + 8 * n) == 1 + n).count();
-    let elements = c.nodes[7].hib.counters().elements;
+    let elements = c.hib(7).counters().elements;
     if (stores, elements) != (200, 200) {
         return Err(format!("{stores} stores and {elements} elements of 200 reached the healthy node"));
     }
     // The hanging ones have lost nothing.
-    c.release();
-    c.settle();
+    c.go_on();
     for id in 1..=hanging {
         let stores = (0..300).filter(|n| c.ram_u64(id, EXPORTS + 8 * n) == 1 + n).count();
-        let elements = c.nodes[usize::from(id)].hib.counters().elements;
+        let elements = c.hib(id).counters().elements;
         if (stores, elements) != (300, 100) {
             return Err(format!("node {id}: {stores} stores and {elements} elements"));
         }
@@ -85,15 +81,14 @@ fn i13_few_credits_are_enough_for_all_that_take_what_they_get() {
         let mut c = eight(credits.into(), None, credits, 1);
         for n in 0..50u64 {
             for id in 1..NODES {
-                let address = c.address(id, 0, 8 * n);
-                c.store(0, address, 8, 1 + n);
+                c.store(0, c.address(id, 0, 8 * n), 8, 1 + n);
                 c.enqueue(0, id, 4, 8, 1 + n);
             }
         }
         c.settle();
         for id in 1..NODES {
             let stores = (0..50).filter(|n| c.ram_u64(id, EXPORTS + 8 * n) == 1 + n).count();
-            assert_eq!((stores, c.nodes[usize::from(id)].hib.counters().elements), (50, 50), "{credits} credits");
+            assert_eq!((stores, c.hib(id).counters().elements), (50, 50), "{credits} credits");
         }
     }
 }
@@ -105,11 +100,10 @@ fn a_single_destination_has_its_window_of_requests() {
     c.hanging = vec![3];
     let before = c.packets;
     for n in 0..200u64 {
-        let address = c.address(3, 0, 8 * n % UNIT);
-        c.store(0, address, 8, n);
+        c.store(0, c.address(3, 0, 8 * n % UNIT), 8, n);
     }
     c.settle();
-    assert_eq!(c.packets - before, u64::from(c.nodes[0].hib.config().outstanding));
+    assert_eq!(c.packets - before, u64::from(c.hib(0).config().outstanding));
 }
 
 /// The first load to a node that is silent costs the load limit; those behind it fail at once with the same error,
@@ -124,12 +118,12 @@ fn a_silent_node_costs_the_load_limit_once() {
         let first = c.start_load(0, address, 4);
         c.settle();
         c.event(0, Event::Tick { now: 1_000_000 });
-        assert_eq!(c.nodes[0].reads.remove(&first), Some(0xffff_ffff));
+        assert_eq!(c.answer(0, first), Some(0xffff_ffff));
         for n in 0..20 {
             let token = c.start_load(0, address, 8);
-            assert_eq!(c.nodes[0].reads.remove(&token), Some(u64::MAX), "load {n} behind it is answered at once");
+            assert_eq!(c.answer(0, token), Some(u64::MAX), "load {n} behind it is answered at once");
         }
-        assert_eq!(c.nodes[0].hib.counters().silent_loads, 20);
+        assert_eq!(c.hib(0).counters().silent_loads, 20);
         assert_eq!(c.quiet(0, 3, 2), Status::Timeout as u16, "and says why");
         // Other nodes are not affected, including one to which no load was sent.
         assert_eq!(c.load(0, other, 8), 0);
@@ -140,13 +134,11 @@ fn a_silent_node_costs_the_load_limit_once() {
         assert!(!c.nodes[0].reads.contains_key(&token));
         // Its reply to the first load arrives eventually.
         c.nodes[3].ram[EXPORTS as usize + 64] = 7;
-        c.release();
-        c.settle();
-        let ack = Command { opcode: admin::IMPORT_ACK, import: 3, ..Command::default() };
-        assert_eq!(c.admin(0, ack).status, 0);
+        c.go_on();
+        c.ok(0, import_ack(3));
         let token = c.start_load(0, address, 4);
         c.settle();
-        (c.nodes[0].reads.remove(&token), c.nodes[0].hib.counters().silent_loads)
+        (c.answer(0, token), c.hib(0).counters().silent_loads)
     };
     assert_eq!(check(None), (Some(7), 20));
     // With the bug, nothing is in flight, so that a load is sent; a load behind another one still fails.
@@ -155,11 +147,10 @@ fn a_silent_node_costs_the_load_limit_once() {
     let address = c.address(3, 0, 64);
     c.start_load(0, address, 4);
     c.event(0, Event::Tick { now: 1_000_000 });
-    c.release();
-    c.settle();
+    c.go_on();
     c.start_load(0, address, 4);
     c.start_load(0, address, 4);
-    assert_eq!(c.nodes[0].hib.counters().silent_loads, 1, "the check is blind to Bug::SilentForEver");
+    assert_eq!(c.hib(0).counters().silent_loads, 1, "the check is blind to Bug::SilentForEver");
 }
 
 /// A node that answers other requests slowly is not silent: each load has its full time limit.
@@ -168,22 +159,20 @@ fn a_slow_node_is_not_silent() {
     let mut c = eight(2, None, 256, 8);
     let address = c.address(3, 0, 0);
     c.store(0, address, 8, 1);
-    c.hold_next(3, |step| matches!(step, telegraphos_device_core::Step::Store { address, .. } if *address >= EXPORTS));
+    c.hold_next(3, is_remote_store);
     let first = c.start_load(0, address, 8);
     // The node answers something of another import meanwhile, in another class.
     c.enqueue(0, 3, 4, 8, 5);
     c.settle();
-    let lookup =
-        c.post(3, Command { opcode: admin::LOOKUP, node: 0, name: common::name64("none"), ..Command::default() });
+    let lookup = c.post(3, lookup(0, "none"));
     c.settle();
     let _ = c.completion(3, lookup);
     c.event(0, Event::Tick { now: 1_000_000 });
-    assert_eq!(c.nodes[0].reads.remove(&first), Some(u64::MAX));
+    assert_eq!(c.answer(0, first), Some(u64::MAX));
     let second = c.start_load(0, address, 8);
     assert!(!c.nodes[0].reads.contains_key(&second), "it has its time");
-    c.release();
-    c.settle();
-    assert_eq!(c.nodes[0].reads.remove(&second), Some(1));
+    c.go_on();
+    assert_eq!(c.answer(0, second), Some(1));
 }
 
 /// More stores of one import than fit the reserve, as a board finds them that was not scheduled: other imports that
@@ -207,14 +196,13 @@ fn an_import_that_only_waits_is_not_cut_for_what_others_have_posted() {
         c.settle();
         // This import was not stopped.
         for n in 0..3000u64 {
-            let address = c.address(2, 0, 8 * (n % 1000));
-            c.store(0, address, 8, n);
+            c.store(0, c.address(2, 0, 8 * (n % 1000)), 8, n);
         }
         for n in 40..100 {
             c.enqueue(0, 1, 0, 8, 1 + n);
         }
-        assert!(c.nodes[0].hib.waiting() <= 1000);
-        let is_cut = |import| c.nodes[0].hib.import_state(import) & event::IMPORT_CUT != 0;
+        assert!(c.hib(0).waiting() <= 1000);
+        let is_cut = |import| c.hib(0).import_state(import) & event::IMPORT_CUT != 0;
         (is_cut(1), is_cut(2))
     };
     assert_eq!(cut(None), (false, true));

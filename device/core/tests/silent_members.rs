@@ -3,11 +3,11 @@
 //! and used resources (SPEC E19, E20, I7; `docs/replication.md`, "Silent copies and homes").
 
 use crate::common::replicas::{
-    FanOut, Ideal, NETS, Net, OWN, RIGHTS, cluster, finds, join, replicated, set, set_page, status, store, word,
+    FanOut, Ideal, NETS, Net, OWN, RIGHTS, cluster, finds, join, join_all, replicated, set, set_page, store, unmap,
+    word,
 };
-use crate::common::{Cluster, EXPORTS, over_seeds};
-use std::collections::VecDeque;
-use telegraphos_device_core::{Action, Bug, Event, Notice, Step, StepResult};
+use crate::common::{Cluster, Driver, EXPORTS, atomic_steps, import_ack, is_remote_store, over_seeds, replica_clear};
+use telegraphos_device_core::{Bug, Event, Notice, Step};
 use telegraphos_wire::admin::{self, Command};
 use telegraphos_wire::context::{Launch, Operation};
 use telegraphos_wire::{
@@ -15,7 +15,7 @@ use telegraphos_wire::{
 };
 
 fn clear(page: u32) -> Command {
-    Command { opcode: admin::REPLICA_CLEAR, index: page, ..Command::default() }
+    replica_clear(page)
 }
 
 // ---- E20: between REPLICA_CLEAR and GRANT_CLEAR ----
@@ -24,23 +24,15 @@ fn clear(page: u32) -> Command {
 /// acknowledged store.
 fn resigns(net: Net, seed: u64, bug: Option<Bug>) -> Result<(), String> {
     let mut c = cluster(net, 4, seed, bug, |_| {});
-    for id in 0..3 {
-        assert_eq!(join(&mut c, id, 0, admin::COUNTERS), Status::Ok);
-    }
+    join_all(&mut c, 0..3, 0, admin::COUNTERS);
     // Node 3 has no copy: an ordinary import of the home's page.
     c.import(3, 0, "page", 11, 11);
     let cookie = c.cookie();
     let operation = Operation::Atomic { op: AtomicOp::Add, size: 8 };
-    let address = c.address(1, OWN.into(), 8);
-    for step in Cluster::atomic_steps(Launch { operation, notify: false, cookie }, 1, 0, address) {
-        c.launch_step(1, 0, 1, step);
-    }
-    let address = c.address(0, 11, 64);
-    c.store(3, address, 8, 7);
+    c.launch(1, 0, 1, atomic_steps(Launch { operation, notify: false, cookie }, 1, 0, c.address(1, OWN.into(), 8)));
+    c.store(3, c.address(0, 11, 64), 8, 7);
     c.start_quiet(3, 0, 11, 99);
-    for _ in 0..c.rng.below(30) {
-        c.step();
-    }
+    c.some_steps(30);
     c.post(0, clear(0));
     c.settle();
     let (atomic, stored) = (c.finish(1, 0, 1, cookie).0, c.quiet_word(3, 0));
@@ -66,12 +58,12 @@ fn e20_nothing_is_changed_between_replica_clear_and_grant_clear() {
     let mut c = replicated(Ideal, 3, 1, admin::COUNTERS, None, |_| {});
     c.import(2, 0, "page", 11, 11);
     let home = c.address(0, 11, 0);
-    assert_eq!(status(&mut c, 0, clear(0)), Status::Ok);
+    assert_eq!(c.status(0, clear(0)), Status::Ok);
     assert_eq!(c.load(2, home, 8), 0);
     store(&mut c, 0, 0, 8, 5);
     assert_eq!(c.quiet(0, OWN.into(), 5), Status::NotHome as u16, "its own processors' stores, too");
     assert_eq!(word(&c, 0, 0), 0);
-    c.admin(0, Command { opcode: admin::IMPORT_ACK, import: OWN, ..Command::default() });
+    c.admin(0, import_ack(OWN));
     assert_eq!(join(&mut c, 0, 0, admin::COUNTERS), Status::Ok);
     store(&mut c, 0, 0, 8, 6);
     assert_eq!(c.quiet(0, OWN.into(), 6), 0);
@@ -81,19 +73,10 @@ fn e20_nothing_is_changed_between_replica_clear_and_grant_clear() {
 
 const LIMIT: u64 = 5_000_000;
 
-/// The driver of a node, which unmaps invalid pages; it has read `seen` events before.
-fn unmap(c: &mut Cluster, id: u16) {
-    for (kind, _, value) in c.take_events(id) {
-        if kind == event::REPLICA && value & event::REPLICA_INVALID != 0 {
-            c.post(id, Command { opcode: admin::REPLICA_INVALID, index: (value >> 32) as u32, ..Command::default() });
-        }
-    }
-}
-
 fn settle(c: &mut Cluster, drivers: &[u16]) {
     for _ in 0..20 {
         c.settle();
-        drivers.iter().for_each(|id| unmap(c, *id));
+        drivers.iter().for_each(|id| _ = unmap(c, *id));
     }
     c.settle();
 }
@@ -110,10 +93,10 @@ fn silent_copy(net: Net, bug: Option<Bug>) -> Result<(), String> {
         c.export(id, "other", 1, 1, RIGHTS);
     }
     let command = Command { taken: 30, ..c.import_command(1, 1, "other", other, other.into()) };
-    assert_eq!(status(&mut c, 1, command), Status::Ok);
+    assert_eq!(c.status(1, command), Status::Ok);
     for id in [2, 1] {
         let command = set_page(&mut c, id, 2, "other", 1, admin::COUNTERS);
-        assert_eq!(status(&mut c, id, command), Status::Ok);
+        assert_eq!(c.status(id, command), Status::Ok);
     }
     c.export(0, "plain", 2, 1, RIGHTS);
     c.import(1, 0, "plain", 12, 12);
@@ -149,22 +132,22 @@ fn silent_copy(net: Net, bug: Option<Bug>) -> Result<(), String> {
     let orphaned = u64::from(Status::Timeout as u16) << 16 | event::REPLICA_ORPHANED;
     let events = c.events(3, 64);
     assert!(events.iter().any(|e| (e.0, e.1) == event && e.2 & orphaned == orphaned), "{net:?}: {events:?}");
-    assert_eq!(c.nodes[0].hib.counters().silent_copies, 1);
+    assert_eq!(c.hib(0).counters().silent_copies, 1);
     assert!(c.nodes[0].notices.contains(&Notice::SilentCopy { node: 3, page: 0 }));
     // The others are still copies, or again.
     let again = set(&mut c, 2, 0, admin::INVALIDATE);
-    assert_eq!(status(&mut c, 2, again), Status::Ok);
+    assert_eq!(c.status(2, again), Status::Ok);
     store(&mut c, 1, 8, 8, 77);
     c.start_quiet(1, 0, OWN.into(), 1003);
     settle(&mut c, &drivers);
     assert_eq!((c.quiet_word(1, 0), word(&c, 0, 8)), ((0, 1003), 77));
     // It cannot join again at once: it would delay all again. Later it can.
-    assert_eq!(status(&mut c, 3, clear(0)), Status::Ok);
+    assert_eq!(c.status(3, clear(0)), Status::Ok);
     let command = set(&mut c, 3, 0, admin::INVALIDATE);
-    assert_eq!(status(&mut c, 3, command), Status::Timeout);
-    assert_eq!(status(&mut c, 3, clear(0)), Status::Ok);
+    assert_eq!(c.status(3, command), Status::Timeout);
+    assert_eq!(c.status(3, clear(0)), Status::Ok);
     c.event(0, Event::Tick { now: 10 * LIMIT });
-    assert_eq!(status(&mut c, 3, command), Status::Ok);
+    assert_eq!(c.status(3, command), Status::Ok);
     assert_eq!(word(&c, 3, 8), 77);
     Ok(())
 }
@@ -187,16 +170,15 @@ fn i7_e19_a_silent_copy_is_dropped_and_holds_up_its_page_alone() {
 fn a_home_has_a_bounded_number_of_acknowledgements_held() {
     let mut c = replicated(Ideal, 3, 1, admin::INVALIDATE, None, |_| {});
     let at = RemoteAddr { page: 0, offset: 0, generation: set(&mut c, 1, 0, admin::INVALIDATE).home_generation };
-    let (incarnation, target) = (c.nodes[0].hib.incarnation(), c.nodes[1].hib.incarnation());
     let reflect = |c: &mut Cluster, tag: u32| {
         let body = Body::Reflected { at, size: 8, data: 1, writer: 2 };
-        c.event(1, Event::Packet(Packet { src: 0, dst: 1, tag, incarnation, target, body }));
+        c.forge(0, 1, tag, body);
     };
     let orphaned = |c: &mut Cluster| {
         let events = c.take_events(1);
         events.iter().find(|e| e.0 == event::REPLICA && e.2 & event::REPLICA_ORPHANED != 0).map(|e| e.2 >> 16 & 0xffff)
     };
-    let most = 256 * c.nodes[1].hib.config().window.nodes();
+    let most = 256 * c.hib(1).config().window.nodes();
     (0..most).for_each(|tag| reflect(&mut c, tag));
     c.settle();
     assert_eq!(orphaned(&mut c), None);
@@ -214,7 +196,7 @@ fn i7_what_is_acknowledged_when_a_copy_is_dropped_all_others_have() {
         let mut c = replicated(net, 4, seed, admin::COUNTERS, None, |_| {});
         // The memory of node 3 accepts nothing for a while.
         store(&mut c, 1, 0, 8, 1);
-        c.hold_next(3, |step| matches!(step, Step::Store { address, .. } if *address >= EXPORTS));
+        c.hold_next(3, is_remote_store);
         for value in 2..=20u64 {
             let id = c.rng.below(3) as u16;
             store(&mut c, id, value % 4 * 8, 8, value);
@@ -236,9 +218,8 @@ fn i7_what_is_acknowledged_when_a_copy_is_dropped_all_others_have() {
                 return Err(format!("I7: {found:?}"));
             }
         }
-        c.release();
-        c.settle();
-        if c.nodes[3].hib.home_of(0).is_some() {
+        c.go_on();
+        if c.hib(3).home_of(0).is_some() {
             return Err("node 3 counts itself as a copy".into());
         }
         Ok(())
@@ -247,39 +228,20 @@ fn i7_what_is_acknowledged_when_a_copy_is_dropped_all_others_have() {
 
 // ---- one board alone ----
 
-/// Lets a board handle events and its steps. Returns the packets sent, and the number of blocks loaded.
-fn handle(c: &mut Cluster, id: u16, event: Event, loads: &mut usize) -> Vec<Packet> {
-    let mut events = VecDeque::from([event]);
-    let mut sent = Vec::new();
-    while let Some(event) = events.pop_front() {
-        let mut out = Vec::new();
-        c.nodes[usize::from(id)].hib.handle(event, &mut out);
-        for action in out {
-            match action {
-                Action::Send(packet) => sent.push(packet),
-                Action::Step { step, op: Step::LoadBlock { length, .. } } => {
-                    *loads += 1;
-                    let result = StepResult::Block(vec![0; length as usize].into());
-                    events.push_back(Event::StepDone { step, result });
-                }
-                Action::Step { step, .. } => events.push_back(Event::StepDone { step, result: StepResult::Stored }),
-                _ => {}
-            }
-        }
-    }
-    sent
+/// An event of the home, which is alone. Returns the packets sent, and counts the blocks loaded.
+fn handle(c: &mut Cluster, event: Event, loads: &mut usize) -> Vec<Packet> {
+    c.alone(0, event, |step| *loads += usize::from(matches!(step, Step::LoadBlock { .. })))
 }
 
 fn packet(c: &Cluster, src: NodeId, tag: u32, body: Body) -> Event {
-    let (incarnation, target) = (c.nodes[usize::from(src)].hib.incarnation(), c.nodes[0].hib.incarnation());
-    Event::Packet(Packet { src, dst: 0, tag, incarnation, target, body })
+    Event::Packet(c.forged(src, 0, tag, body))
 }
 
 /// A node joins, leaves and joins, and accepts nothing. Returns the blocks in the home, and whether a store still
 /// reaches another copy.
 fn joins_and_leaves(bug: Option<Bug>) -> (usize, bool) {
     let mut c = replicated(Ideal, 3, 1, admin::COUNTERS, bug, |config| config.credits = [256; 4]);
-    assert_eq!(status(&mut c, 2, clear(0)), Status::Ok);
+    assert_eq!(c.status(2, clear(0)), Status::Ok);
     c.settle();
     let generation = c.lookup(0, 0, "page").generation;
     c.settle();
@@ -287,15 +249,15 @@ fn joins_and_leaves(bug: Option<Bug>) -> (usize, bool) {
     let (mut loads, mut fills) = (0, 0);
     for round in 0..1000 {
         let join = packet(&c, 2, 2 * round, Body::Join { at, mode: admin::COUNTERS as u16, keep: false });
-        let sent = handle(&mut c, 0, join, &mut loads);
+        let sent = handle(&mut c, join, &mut loads);
         fills += sent.iter().filter(|packet| matches!(packet.body, Body::Fill { .. })).count();
         let leave = packet(&c, 2, 2 * round + 1, Body::Leave { at });
-        handle(&mut c, 0, leave, &mut loads);
+        handle(&mut c, leave, &mut loads);
     }
     println!("{bug:?}: 1000 times joined and left: {loads} blocks loaded, {fills} sent");
     let address = c.address(0, OWN.into(), 0);
     let store = Event::Write { bar: telegraphos_device_core::Bar::Window, offset: address, size: 8, data: 9 };
-    let sent = handle(&mut c, 0, store, &mut loads);
+    let sent = handle(&mut c, store, &mut loads);
     (loads, sent.iter().any(|packet| packet.dst == 1 && matches!(packet.body, Body::Reflected { .. })))
 }
 
@@ -320,13 +282,13 @@ fn e20_many_copies_at_once_are_all_filled() {
         for page in 1..5u32 {
             let name = format!("p{page}");
             let command = set_page(&mut c, 0, 0, &name, page, admin::COUNTERS);
-            assert_eq!(status(&mut c, 0, command), Status::Ok);
+            assert_eq!(c.status(0, command), Status::Ok);
             c.poke(0, page, UNIT / 8 - 1, 8, u64::from(page));
         }
         let mut slots = Vec::new();
         for (id, page) in (1..4).flat_map(|id| (1..5u32).map(move |page| (id, page))) {
             let command = set_page(&mut c, id, 0, &format!("p{page}"), page, admin::COUNTERS);
-            slots.push((id, page, c.post(id, command.into())));
+            slots.push((id, page, c.post(id, command)));
         }
         c.settle();
         for (id, page, slot) in slots {
@@ -351,13 +313,13 @@ fn a_home_bounds_what_waits_for_copies() {
             tag,
             Body::Update { at, context: 0, epoch: ImportEpoch::default(), size: 8, data: tag.into() },
         );
-        sent.extend(handle(&mut c, 0, update, &mut loads));
+        sent.extend(handle(&mut c, update, &mut loads));
     }
     let performed = sent.iter().filter(|p| p.dst == 2 && matches!(p.body, Body::Reflected { .. })).count();
     assert_eq!(performed, 256);
     // The others have separate room.
     let update = packet(&c, 2, 1, Body::Update { at, context: 0, epoch: ImportEpoch::default(), size: 8, data: 5 });
-    let others = handle(&mut c, 0, update, &mut loads);
+    let others = handle(&mut c, update, &mut loads);
     assert!(others.iter().any(|p| matches!(p.body, Body::Reflected { writer: 2, .. })));
     // As copies acknowledge, the rest is performed, and all are answered.
     sent.extend(others);
@@ -366,7 +328,7 @@ fn a_home_bounds_what_waits_for_copies() {
         answered += usize::from(matches!(p.body, Body::WriteAck { status: Status::Ok }));
         if p.class() == Class::Reflected {
             let ack = packet(&c, p.dst, p.tag, Body::CopyAck { status: Status::Ok });
-            sent.extend(handle(&mut c, 0, ack, &mut loads));
+            sent.extend(handle(&mut c, ack, &mut loads));
         }
     }
     assert_eq!(answered, 2001);
@@ -376,16 +338,14 @@ fn a_home_bounds_what_waits_for_copies() {
 
 fn silent_home(net: Net, bug: Option<Bug>) -> Result<(), String> {
     let mut c = cluster(net, 3, 1, bug, |_| {});
-    for id in [0, 2] {
-        assert_eq!(join(&mut c, id, 0, admin::COUNTERS), Status::Ok);
-    }
+    join_all(&mut c, [0, 2], 0, admin::COUNTERS);
     let command = set(&mut c, 1, 0, admin::COUNTERS);
-    let slot = c.post(1, command.into());
+    let slot = c.post(1, command);
     let seq = c.last_command(1);
     c.hold_next(0, |step| matches!(step, Step::LoadBlock { .. }));
     c.settle();
     assert_ne!(c.completion(1, slot).seq, seq);
-    assert!(bug.is_some() || c.nodes[1].hib.deadline().is_some());
+    assert!(bug.is_some() || c.hib(1).deadline().is_some());
     c.event(1, Event::Tick { now: LIMIT + 1 });
     c.settle();
     let done = c.completion(1, slot);
@@ -403,7 +363,7 @@ fn silent_home(net: Net, bug: Option<Bug>) -> Result<(), String> {
     c.settle();
     assert_eq!((word(&c, 0, 0), word(&c, 1, 0), word(&c, 2, 0)), (6, 0, 6), "{net:?}");
     let command = set(&mut c, 1, 0, admin::COUNTERS);
-    assert_eq!(status(&mut c, 1, command), Status::Ok);
+    assert_eq!(c.status(1, command), Status::Ok);
     assert_eq!(word(&c, 1, 0), 6);
     Ok(())
 }
@@ -419,7 +379,7 @@ fn a_home_that_accepts_a_join_and_sends_nothing_is_not_waited_for_without_limit(
     let mut c = cluster(FanOut(None), 3, 1, None, |_| {});
     assert_eq!(join(&mut c, 0, 0, admin::COUNTERS), Status::Ok);
     let command = set(&mut c, 1, 0, admin::COUNTERS);
-    let slot = c.post(1, command.into());
+    let slot = c.post(1, command);
     for round in 1..=8 {
         let block = EXPORTS + (round - 1) * STREAM_BLOCK as u64;
         c.hold_next(0, |step| matches!(step, Step::LoadBlock { address, .. } if *address == block));
@@ -429,5 +389,5 @@ fn a_home_that_accepts_a_join_and_sends_nothing_is_not_waited_for_without_limit(
     }
     c.settle();
     assert_eq!(c.completion(1, slot).status, 0, "{:?}", c.nodes[1].notices);
-    assert_eq!(c.nodes[1].hib.home_of(0), Some(0));
+    assert_eq!(c.hib(1).home_of(0), Some(0));
 }

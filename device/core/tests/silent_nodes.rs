@@ -3,10 +3,12 @@
 //! end within the limit; what it does later changes nothing.
 
 use crate::common::replicas::{Ideal, OWN, replicated, store};
-use crate::common::{self, ALL, Cluster, EXPORTS};
+use crate::common::{
+    self, ALL, Cluster, Driver, EXPORTS, atomic_steps, copy_steps, copying, grant_clear, import_ack, import_clear,
+    import_pages, is_remote_store, operating, replica_clear,
+};
 use telegraphos_device_core::{Action, Bar, Bug, Event, HibConfig, Notice, RingEvent, Step};
-use telegraphos_wire::admin::{self, Command};
-use telegraphos_wire::context::{Launch, Operation};
+use telegraphos_wire::admin;
 use telegraphos_wire::queue::Shape;
 use telegraphos_wire::{AtomicOp, Body, Class, MAX_BLOCK, Packet, Status, UNIT, event};
 
@@ -41,17 +43,12 @@ fn quarters(c: &mut Cluster, id: u16, now: &mut u64, count: u64) {
 
 /// Node 1 performs nothing from now on, and so answers nothing.
 fn hang(c: &mut Cluster) {
-    let address = c.address(1, 0, UNIT - 8);
-    c.store(0, address, 8, 1);
-    c.hold_next(1, |step| matches!(step, Step::Store { address, .. } if *address >= EXPORTS));
-}
-
-fn clear(import: u16) -> Command {
-    Command { opcode: admin::IMPORT_CLEAR, import, ..Command::default() }
+    c.store(0, c.address(1, 0, UNIT - 8), 8, 1);
+    c.hold_next(1, is_remote_store);
 }
 
 fn is_dead(c: &Cluster, import: u16) -> bool {
-    let state = c.nodes[0].hib.import_state(import);
+    let state = c.hib(0).import_state(import);
     state & event::IMPORT_CUT != 0 && state >> 16 == Status::Timeout as u64
 }
 
@@ -60,11 +57,10 @@ fn closes(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     let (mut c, mut now) = (three(seed, bug), 0);
     hang(&mut c);
     for n in 0..20 {
-        let address = c.address(1, 0, 8 * n);
-        c.store(0, address, 8, n);
+        c.store(0, c.address(1, 0, 8 * n), 8, n);
     }
     c.start_quiet(0, 0, 1, 5);
-    let slot = c.post(0, clear(1));
+    let slot = c.post(0, import_clear(1));
     let seq = c.last_command(0);
     quarters(&mut c, 0, &mut now, 3);
     assert_ne!(c.completion(0, slot).seq, seq, "its time is not over");
@@ -74,24 +70,18 @@ fn closes(seed: u64, bug: Option<Bug>) -> Result<(), String> {
         return Err("the close waits for a silent node".to_owned());
     }
     assert_eq!((completion.status, c.quiet_word(0, 0)), (0, (Status::Timeout as u16, 5)));
-    assert_eq!(c.nodes[0].hib.counters().silent_nodes, 1);
+    assert_eq!(c.hib(0).counters().silent_nodes, 1);
     assert!(c.nodes[0].notices.contains(&Notice::SilentNode { node: 1 }));
-    assert_eq!((c.nodes[0].hib.waiting(), c.nodes[0].hib.deadline()), (0, None));
+    assert_eq!((c.hib(0).waiting(), c.hib(0).deadline()), (0, None));
     // The other node is reached as before.
-    let address = c.address(2, 0, 0);
-    c.store(0, address, 8, 7);
+    c.store(0, c.address(2, 0, 0), 8, 7);
     assert_eq!((c.quiet(0, 2, 6), c.ram_u64(2, EXPORTS)), (0, 7));
     Ok(())
 }
 
 #[test]
 fn i7_e19_the_close_of_a_silent_nodes_import_ends() {
-    for seed in 0..10 {
-        closes(seed, None).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-    }
-    common::finds(Bug::AwaitAnswers, "the close waits for a silent node", 0..3, |seed| {
-        closes(seed, Some(Bug::AwaitAnswers))
-    });
+    common::sees(Bug::AwaitAnswers, "the close waits for a silent node", 0..10, closes);
 }
 
 /// All that is under way ends with TIMEOUT; the import can only be closed.
@@ -101,16 +91,11 @@ fn i7_everything_to_a_silent_node_ends_with_timeout() {
         let (mut c, mut now) = (three(seed, None), 0);
         hang(&mut c);
         let (near, far) = (c.address(0, 0, 0), c.address(1, 0, 0));
-        let copy = Launch { operation: Operation::Copy, notify: false, cookie: 1 };
+        let copy = copying(1);
         for (slot, [to, from]) in [[far, near], [near, far]].into_iter().enumerate() {
-            for step in Cluster::copy_steps(copy, to, from, UNIT) {
-                c.launch_step(0, 0, slot as u8, step);
-            }
+            c.launch(0, 0, slot as u8, copy_steps(copy, to, from, UNIT));
         }
-        let add = Operation::Atomic { op: AtomicOp::Add, size: 8 };
-        for step in Cluster::atomic_steps(Launch { operation: add, notify: false, cookie: 1 }, 1, 0, far) {
-            c.launch_step(0, 0, 2, step);
-        }
+        c.launch(0, 0, 2, atomic_steps(operating(AtomicOp::Add, 8, 1), 1, 0, far));
         c.settle();
         assert!(!is_dead(&c, 1));
         quarters(&mut c, 0, &mut now, 5);
@@ -118,9 +103,8 @@ fn i7_everything_to_a_silent_node_ends_with_timeout() {
             assert_eq!(c.done(0, 0, slot), (Status::Timeout as u16, 1), "seed {seed}, slot {slot}");
         }
         assert!(is_dead(&c, 1) && !is_dead(&c, 0) && !is_dead(&c, 2));
-        let ack = Command { opcode: admin::IMPORT_ACK, import: 1, ..Command::default() };
-        assert_eq!(c.admin(0, ack).status, u32::from(Status::Timeout as u16));
-        assert_eq!(c.admin(0, clear(1)).status, 0);
+        assert_eq!(c.status(0, import_ack(1)), Status::Timeout);
+        c.ok(0, import_clear(1));
     }
 }
 
@@ -131,43 +115,25 @@ fn i7_late_answers_concern_nothing_that_came_after() {
         let (mut c, mut now) = (three(seed, None), 0);
         hang(&mut c);
         // One is in flight, and refused in the end.
-        let refused = c.address(1, 0, 0);
-        c.store(0, refused, 8, 9);
+        c.store(0, c.address(1, 0, 0), 8, 9);
         c.settle();
         quarters(&mut c, 0, &mut now, 5);
-        assert_eq!(c.admin(0, clear(1)).status, 0);
+        c.ok(0, import_clear(1));
         // The same numbers, for another page.
-        let revoke = Command { opcode: admin::GRANT_CLEAR, index: 0, count: 1, ..Command::default() };
-        let (slot, seq) = (c.post(1, revoke), c.last_command(1));
-        let generation = {
-            let revoked = c.export(1, "next", 1, 1, ALL);
-            assert!(revoked > 0);
-            revoked
-        };
-        let set = Command {
-            opcode: admin::IMPORT_SET,
-            import: 1,
-            node: 1,
-            count: 1,
-            page: 1,
-            generation,
-            length: UNIT,
-            rights: ALL.0,
-            ..Command::default()
-        };
-        assert_eq!(c.admin(0, set).status, 0);
-        let address = c.address(1, 0, 0);
-        c.store(0, address, 8, 3);
+        let (slot, seq) = (c.post(1, grant_clear(0, 1)), c.last_command(1));
+        let generation = c.export(1, "next", 1, 1, ALL);
+        assert!(generation > 0);
+        c.ok(0, import_pages(1, 1, 0, (1, 1), generation, ALL));
+        c.store(0, c.address(1, 0, 0), 8, 3);
         c.settle();
-        assert_eq!(c.nodes[0].hib.import_progress(1), Some((1, 0)));
-        c.release();
-        c.settle();
+        assert_eq!(c.hib(0).import_progress(1), Some((1, 0)));
+        c.go_on();
         assert_eq!(c.completion(1, slot).seq, seq);
-        assert_eq!(c.nodes[0].hib.import_progress(1), Some((1, 1)));
+        assert_eq!(c.hib(0).import_progress(1), Some((1, 1)));
         assert_eq!((c.quiet(0, 1, 5), c.ram_u64(1, EXPORTS + UNIT)), (0, 3), "seed {seed}");
         quarters(&mut c, 0, &mut now, 10);
         assert!(!is_dead(&c, 1), "it answers again");
-        assert_eq!(c.nodes[0].hib.counters().silent_nodes, 1);
+        assert_eq!(c.hib(0).counters().silent_nodes, 1);
     }
 }
 
@@ -176,18 +142,12 @@ fn nothing_is_copied_afterwards(seed: u64, bug: Option<Bug>, get: bool) -> Resul
     // Boards of one process lend.
     let (mut c, mut now) = (three(2 * seed + 1, bug), 0);
     assert_eq!(c.block, MAX_BLOCK);
-    let page = EXPORTS as usize..(EXPORTS + UNIT) as usize;
-    c.nodes[0].ram[page.clone()].fill(0x11);
-    c.nodes[1].ram[page.clone()].fill(0x22);
+    c.pages_mut(0, 0, 1).fill(0x11);
+    c.pages_mut(1, 0, 1).fill(0x22);
     let (near, far) = (c.address(0, 0, 0), c.address(1, 0, 0));
     let [to, from] = if get { [near, far] } else { [far, near] };
-    let launch = Launch { operation: Operation::Copy, notify: false, cookie: 1 };
-    for step in Cluster::copy_steps(launch, to, from, UNIT) {
-        c.launch_step(0, 0, 0, step);
-    }
-    for _ in 0..c.rng.below(30) {
-        c.step();
-    }
+    c.launch(0, 0, 0, copy_steps(copying(1), to, from, UNIT));
+    c.some_steps(30);
     c.hanging = vec![1];
     c.hold(1, |step| matches!(step, Step::LoadBlock { .. } | Step::StoreBlock { .. }));
     c.settle();
@@ -198,14 +158,12 @@ fn nothing_is_copied_afterwards(seed: u64, bug: Option<Bug>, get: bool) -> Resul
     assert_eq!(c.done(0, 0, 0), (Status::Timeout as u16, 1));
     let lent = c.nodes[0].loans.outstanding();
     // The process continues to use its memory.
-    c.nodes[0].ram[page.clone()].fill(0xee);
-    c.release();
-    c.settle();
-    let (own, other) = (&c.nodes[0].ram[page.clone()], &c.nodes[1].ram[page]);
-    if own.iter().any(|byte| *byte != 0xee) {
+    c.pages_mut(0, 0, 1).fill(0xee);
+    c.go_on();
+    if c.pages(0, 0, 1).iter().any(|byte| *byte != 0xee) {
         return Err("a late answer was stored".to_owned());
     }
-    if lent > 0 || other.contains(&0xee) {
+    if lent > 0 || c.pages(1, 0, 1).contains(&0xee) {
         return Err(format!("{lent} blocks were still lent when the process used its memory again"));
     }
     Ok(())
@@ -232,11 +190,10 @@ fn elements_that_a_full_queue_holds_have_no_limit() {
         c.enqueue(0, 1, 4, 8, 1 + n);
     }
     c.settle();
-    assert!(c.nodes[0].hib.elements_under_way(7) > 0);
+    assert!(c.hib(0).elements_under_way(7) > 0);
     quarters(&mut c, 0, &mut now, 100);
-    assert_eq!(c.nodes[0].hib.counters().silent_nodes, 0);
-    let address = c.address(1, 0, 0);
-    c.store(0, address, 8, 7);
+    assert_eq!(c.hib(0).counters().silent_nodes, 0);
+    c.store(0, c.address(1, 0, 0), 8, 7);
     assert_eq!((c.quiet(0, 1, 5), c.ram_u64(1, EXPORTS)), (0, 7));
 }
 
@@ -244,12 +201,8 @@ fn elements_that_a_full_queue_holds_have_no_limit() {
 #[test]
 fn a_slow_node_with_a_backlog_is_not_silent() {
     let (mut c, mut now) = (three(1, None), 0);
-    let is_store = |step: &Step| matches!(step, Step::Store { address, .. } if *address >= EXPORTS);
-    for n in 0..200 {
-        let address = c.address(1, 0, 8 * n);
-        c.store(0, address, 8, 1 + n);
-    }
-    c.hold_next(1, is_store);
+    c.store_words(0, 1, 0..200);
+    c.hold_next(1, is_remote_store);
     c.settle();
     // Two answers in each quarter of the limit, and four on their way: each takes half of it. What is not sent has no
     // age.
@@ -261,12 +214,12 @@ fn a_slow_node_with_a_backlog_is_not_silent() {
             while c.nodes[1].performed.len() == performed {
                 assert!(c.step());
             }
-            c.hold_next(1, is_store);
+            c.hold_next(1, is_remote_store);
             c.settle();
         }
-        assert_eq!(c.nodes[0].hib.counters().silent_nodes, 0, "after {n} quarters");
+        assert_eq!(c.hib(0).counters().silent_nodes, 0, "after {n} quarters");
     }
-    assert!(c.nodes[0].hib.waiting() > 0);
+    assert!(c.hib(0).waiting() > 0);
 }
 
 /// A board that was not scheduled for long, or a host that slept, finds the answers that have come meanwhile.
@@ -276,9 +229,8 @@ fn time_in_which_the_board_does_not_run_is_not_counted() {
     hang(&mut c);
     c.settle();
     c.event(0, Event::Tick { now: 1000 * LIMIT });
-    c.release();
-    c.settle();
-    assert_eq!((c.quiet(0, 1, 5), c.nodes[0].hib.counters().silent_nodes), (0, 0));
+    c.go_on();
+    assert_eq!((c.quiet(0, 1, 5), c.hib(0).counters().silent_nodes), (0, 0));
 }
 
 /// However often imports of a silent node are opened again, it gets no more requests than its window has places, until
@@ -286,24 +238,20 @@ fn time_in_which_the_board_does_not_run_is_not_counted() {
 fn places(bug: Option<Bug>) -> usize {
     let (mut c, mut now) = (three(2, bug), 0);
     let set = c.import_command(0, 1, "seg", 1, 0);
-    assert_eq!(c.admin(0, clear(1)).status, 0);
+    c.ok(0, import_clear(1));
     c.hanging = vec![1];
     for n in 0..10 {
-        let opened = c.admin(0, set).status;
-        assert_eq!(opened, 0);
-        let address = c.address(1, 0, 8 * n);
-        c.store(0, address, 8, 1);
+        c.ok(0, set);
+        c.store(0, c.address(1, 0, 8 * n), 8, 1);
         c.settle();
         quarters(&mut c, 0, &mut now, 6);
         assert!(is_dead(&c, 1) || n >= 4);
-        assert_eq!(c.admin(0, clear(1)).status, 0);
+        c.ok(0, import_clear(1));
     }
     let count = c.requests_between(0, 1);
-    c.release();
-    c.settle();
-    assert_eq!(c.admin(0, set).status, 0);
-    let address = c.address(1, 0, 0);
-    c.store(0, address, 8, 7);
+    c.go_on();
+    c.ok(0, set);
+    c.store(0, c.address(1, 0, 0), 8, 7);
     assert_eq!((c.quiet(0, 1, 5), c.ram_u64(1, EXPORTS)), (0, 7), "it is a node like others when it has answered");
     count
 }
@@ -321,15 +269,14 @@ fn e20_a_copy_whose_home_answers_no_store_is_an_orphan() {
         let mut now = 0;
         let mut c = replicated(Ideal, 2, seed, admin::OWNER, None, limited(None));
         store(&mut c, 1, 0, 8, 1);
-        c.hold_next(0, |step| matches!(step, Step::Store { address, .. } if *address >= EXPORTS));
-        let quit = Command { opcode: admin::REPLICA_CLEAR, index: 0, ..Command::default() };
-        let (slot, seq) = (c.post(1, quit), c.last_command(1));
+        c.hold_next(0, is_remote_store);
+        let (slot, seq) = (c.post(1, replica_clear(0)), c.last_command(1));
         quarters(&mut c, 1, &mut now, 5);
-        assert_eq!(c.nodes[1].hib.counters().silent_nodes, 1, "seed {seed}");
-        assert_eq!(c.nodes[1].hib.home_of(0), None, "seed {seed}");
+        assert_eq!(c.hib(1).counters().silent_nodes, 1, "seed {seed}");
+        assert_eq!(c.hib(1).home_of(0), None, "seed {seed}");
         assert_eq!(c.quiet(1, OWN.into(), 5), Status::Timeout as u16, "seed {seed}");
         // What follows is a request of its own, with a limit of its own.
-        now += c.nodes[1].hib.config().replica_limit;
+        now += c.hib(1).config().replica_limit;
         c.event(1, Event::Tick { now });
         c.settle();
         assert_eq!(c.completion(1, slot).seq, seq, "seed {seed}");

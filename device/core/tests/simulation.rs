@@ -6,11 +6,11 @@
 //! order, each once; a session without a fault loses none; quiet reports success only for performed stores. A failure
 //! prints its seed: `TELEGRAPHOS_SEED=n cargo test -p telegraphos-device-core prefix_of_every_session` replays it.
 
-use crate::common::{self, Cluster, name64, over_seeds};
+use crate::common::{self, Cluster, Driver, grant_clear, import_clear, import_set, over_seeds, withdraw};
 use std::collections::BTreeMap;
-use telegraphos_device_core::{Bug, Event};
+use telegraphos_device_core::Bug;
 use telegraphos_wire::Rights;
-use telegraphos_wire::admin::{self, Command};
+use telegraphos_wire::admin::Command;
 
 const NODES: u16 = 4;
 const STEPS: usize = 600;
@@ -109,24 +109,12 @@ impl World {
 
     /// Closes a broken import and tries to open a new one.
     fn import(&mut self, src: u16, dst: u16) {
-        let clear = Command { opcode: admin::IMPORT_CLEAR, import: dst, ..Command::default() };
-        self.cluster.admin(src, clear);
+        self.cluster.admin(src, import_clear(dst));
         let found = self.cluster.lookup(src, dst, "segment");
         if found.status != 0 {
             return;
         }
-        let set = Command {
-            opcode: admin::IMPORT_SET,
-            import: dst,
-            node: dst,
-            count: found.count,
-            page: found.index,
-            generation: found.generation,
-            length: found.length,
-            rights: 3,
-            ..Command::default()
-        };
-        assert_eq!(self.cluster.admin(src, set).status, 0);
+        self.cluster.ok(src, Command { rights: 3, ..import_set(dst, dst, 0, &found) });
         let session = self.session(src, dst);
         *session = Session { number: session.number + 1, issued: 0, broken: false };
         self.count(Operation::Import);
@@ -137,8 +125,7 @@ impl World {
         session.issued += 1;
         let data = value(src, session.number, session.issued);
         let word = self.cluster.rng.below(64) as u64 * 8 + u64::from(src) * 1024;
-        let address = self.cluster.address(dst, 0, word);
-        self.cluster.store(src, address, 8, data);
+        self.cluster.store(src, self.cluster.address(dst, 0, word), 8, data);
         self.count(Operation::Store);
     }
 
@@ -200,11 +187,7 @@ impl World {
         match fault {
             Fault::None => {}
             Fault::Reset => {
-                let before = self.cluster.nodes[usize::from(node)].resets;
-                self.cluster.event(node, Event::Reset);
-                while self.cluster.nodes[usize::from(node)].resets == before {
-                    assert!(self.cluster.step(), "reset never completes");
-                }
+                self.cluster.reset(node);
                 self.cluster.nodes[usize::from(node)].ram.fill(0);
                 self.break_all(node, true);
                 self.cluster.start(node);
@@ -222,17 +205,12 @@ impl World {
                 let own = *self.session(node, node);
                 self.break_all(node, false);
                 *self.session(node, node) = own; // Its own memory does not depend on the link.
-                for _ in 0..self.cluster.rng.below(20) {
-                    self.cluster.step();
-                }
+                self.cluster.some_steps(20);
                 self.cluster.connect(node);
             }
             Fault::Revoke => {
-                let withdraw =
-                    Command { opcode: admin::SEGMENT_WITHDRAW, name: name64("segment"), ..Command::default() };
-                assert_eq!(self.cluster.admin(node, withdraw).status, 0);
-                let clear = Command { opcode: admin::GRANT_CLEAR, count: 2, ..Command::default() };
-                assert_eq!(self.cluster.admin(node, clear).status, 0);
+                self.cluster.ok(node, withdraw("segment"));
+                self.cluster.ok(node, grant_clear(0, 2));
                 let sessions: Vec<u64> =
                     (0..NODES).map(|src| self.sessions[usize::from(src)][usize::from(node)].number).collect();
                 for other in 0..NODES {

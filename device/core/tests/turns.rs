@@ -3,10 +3,9 @@
 //! all boards are served, blocks and packets. The loop here is that of `device/host/src/serving.rs`: it serves
 //! everything, then continues the copies of one board.
 
-use crate::common::{self, ALL, Cluster, EXPORTS};
+use crate::common::{self, ALL, Cluster, Driver, EXPORTS, copy_steps, copying};
 use std::collections::BTreeMap;
 use telegraphos_device_core::{BLOCK_BYTES, Bug, MAX_COPY, SHORT_BLOCK, TURN_BYTES};
-use telegraphos_wire::context::{Launch, Operation};
 use telegraphos_wire::{MAX_BLOCK, UNIT, WindowLayout};
 
 const NODES: u16 = 4;
@@ -57,10 +56,8 @@ impl Host {
     /// Launches a copy of a node, context and slot between locations, each a node and an offset.
     fn copy(&mut self, by: (u16, u16, u8), cookie: u64, to: (u16, u64), from: (u16, u64), length: u64) {
         let (id, context, slot) = by;
-        let launch = Launch { operation: Operation::Copy, notify: false, cookie };
-        for step in Cluster::copy_steps(launch, self.at(context, to), self.at(context, from), length) {
-            self.c.launch_step(id, context, slot, step);
-        }
+        let launch = copying(cookie);
+        self.c.launch(id, context, slot, copy_steps(launch, self.at(context, to), self.at(context, from), length));
     }
 
     fn moved(&self) -> Vec<u64> {

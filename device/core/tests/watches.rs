@@ -2,7 +2,7 @@
 //! Words that processes wait for asleep (`WORD_ARM`): in exported pages, and in copies of replicated ones.
 
 use crate::common::replicas::{Ideal, NETS, replicated};
-use crate::common::{self, ALL, Cluster, EXPORTS, finds, over_seeds};
+use crate::common::{self, ALL, Cluster, Driver, EXPORTS, finds, grant_clear, grant_set, of_three, over_seeds};
 use telegraphos_device_core::{Bar, Bug, Event, Step};
 use telegraphos_wire::admin::{self, Command};
 use telegraphos_wire::context::WordArm;
@@ -12,7 +12,7 @@ use telegraphos_wire::{AtomicOp, Status, UNIT, event};
 fn arm(c: &mut Cluster, id: u16, context: u16, arm: WordArm) {
     let (offset, data) = arm.encode();
     let offset = u64::from(context) * UNIT + offset;
-    c.event(id, Event::Write { bar: Bar::Contexts, offset, size: 8, data });
+    c.write(id, Bar::Contexts, offset, data);
 }
 
 /// Arms a word of a page for context 0 with what is in it now.
@@ -29,15 +29,13 @@ fn wakes(c: &Cluster, id: u16, context: u16) -> usize {
 
 /// A process looks, arms at some later moment, and sleeps; the word is stored to meanwhile, or later.
 fn waiter_wakes(seed: u64, bug: Option<Bug>) -> Result<(), String> {
-    let mut c = Cluster::of_three(seed, ALL, bug);
+    let mut c = of_three(seed, ALL, bug);
     let word = [0, 5, 255, 256, 8191][c.rng.below(5)];
     let seen = WordArm::fold(c.peek(1, 0, word.into(), 8));
     let address = c.address(1, 0, 8 * u64::from(word));
     let storing = [0, 1, 2][c.rng.below(3)];
     c.store(storing, address, 8, seed + 1);
-    for _ in 0..c.rng.below(12) {
-        c.step();
-    }
+    c.some_steps(12);
     arm(&mut c, 1, 0, WordArm { page: 0, word, seen });
     c.settle();
     assert_eq!(c.peek(1, 0, word.into(), 8), seed + 1);
@@ -64,7 +62,7 @@ fn an_armed_page_wakes_once_at_whatever_changes_it_and_at_nothing_else() {
         |c, at| assert_eq!(c.copy(1, at, c.address(0, 0, 0), 100), Status::Ok),
     ];
     for change in changes {
-        let mut c = Cluster::of_three(3, ALL, None);
+        let mut c = of_three(3, ALL, None);
         let (at, other_page) = (word(&c, 4096), c.address(1, 1, 0));
         arm_now(&mut c, 1, 0, 9);
         c.load(0, at, 8);
@@ -86,13 +84,12 @@ fn an_armed_page_wakes_once_at_whatever_changes_it_and_at_nothing_else() {
 
 /// A process watches what another one has exported.
 fn foreign_pages(seed: u64, bug: Option<Bug>) -> Result<(), String> {
-    let mut c = Cluster::of_three(seed, ALL, bug);
+    let mut c = of_three(seed, ALL, bug);
     c.open_context(1, 3);
     arm(&mut c, 1, 3, WordArm { page: 0, word: 0, seen: 0 });
     c.settle();
-    let error = c.nodes[1].hib.register(Register::Error) & 0xffff;
-    let address = c.address(1, 0, 0);
-    c.store(0, address, 8, 1);
+    let error = c.hib(1).register(Register::Error) & 0xffff;
+    c.store(0, c.address(1, 0, 0), 8, 1);
     c.settle();
     if (error, wakes(&c, 1, 3)) != (Status::NotGranted as u64, 0) {
         return Err(format!("another process's page is watched: status {error}"));
@@ -109,36 +106,26 @@ fn a_process_watches_only_its_own_pages() {
 #[test]
 fn what_cannot_be_watched_is_refused() {
     for (page, word, expected) in [(2, 0, Status::NotGranted), (0x00ff_ffff, 0, Status::NotGranted)] {
-        let mut c = Cluster::of_three(1, ALL, None);
+        let mut c = of_three(1, ALL, None);
         arm(&mut c, 1, 0, WordArm { page, word, seen: 0 });
-        assert_eq!(c.nodes[1].hib.register(Register::Error) & 0xffff, expected as u64);
+        assert_eq!(c.hib(1).register(Register::Error) & 0xffff, expected as u64);
     }
     // A page that ends after its first word, and a store that is no arm.
-    let mut c = Cluster::of_three(1, ALL, None);
-    let grant = Command {
-        opcode: admin::GRANT_SET,
-        index: 7,
-        count: 1,
-        address: EXPORTS,
-        length: 12,
-        rights: ALL.0,
-        nodes: [u64::MAX; 4],
-        ..Command::default()
-    };
-    assert_eq!(c.admin(1, grant).status, 0);
+    let mut c = of_three(1, ALL, None);
+    c.ok(1, Command { length: 12, ..grant_set(7, 1, EXPORTS, ALL) });
     arm(&mut c, 1, 0, WordArm { page: 7, word: 0, seen: 1 });
     c.settle();
-    assert_eq!((c.nodes[1].hib.register(Register::Error), wakes(&c, 1, 0)), (0, 1));
+    assert_eq!((c.hib(1).register(Register::Error), wakes(&c, 1, 0)), (0, 1));
     arm(&mut c, 1, 0, WordArm { page: 7, word: 1, seen: 0 });
-    assert_eq!(c.nodes[1].hib.register(Register::Error) & 0xffff, Status::Bounds as u64);
+    assert_eq!(c.hib(1).register(Register::Error) & 0xffff, Status::Bounds as u64);
     let (offset, data) = WordArm { page: 0, word: 0, seen: 0 }.encode();
     c.event(2, Event::Write { bar: Bar::Contexts, offset, size: 4, data });
-    assert_eq!(c.nodes[2].hib.register(Register::Error) & 0xffff, Status::BadSize as u64);
+    assert_eq!(c.hib(2).register(Register::Error) & 0xffff, Status::BadSize as u64);
 }
 
 #[test]
 fn looks_are_one_at_a_time_and_a_revocation_waits_for_them() {
-    let mut c = Cluster::of_three(1, ALL, None);
+    let mut c = of_three(1, ALL, None);
     let load = |step: &Step| matches!(step, Step::Load { .. });
     for word in 0..100 {
         arm(&mut c, 1, 0, WordArm { page: 0, word, seen: 0 });
@@ -146,20 +133,19 @@ fn looks_are_one_at_a_time_and_a_revocation_waits_for_them() {
     assert_eq!(c.hold(1, load), 1);
     c.settle();
     assert!(wakes(&c, 1, 0) > 0, "the others must look again");
-    let slot = c.post(1, Command { opcode: admin::GRANT_CLEAR, index: 0, count: 2, ..Command::default() });
+    let slot = c.post(1, grant_clear(0, 2));
     let seq = c.last_command(1);
     c.settle();
     assert_ne!(c.completion(1, slot).seq, seq, "memory is loaded that the driver may have given away");
-    c.release();
-    c.settle();
+    c.go_on();
     assert_eq!((c.completion(1, slot).seq, c.completion(1, slot).status), (seq, 0));
     arm(&mut c, 1, 0, WordArm { page: 0, word: 0, seen: 0 });
-    assert_eq!(c.nodes[1].hib.register(Register::Error) & 0xffff, Status::NotGranted as u64);
+    assert_eq!(c.hib(1).register(Register::Error) & 0xffff, Status::NotGranted as u64);
 }
 
 #[test]
 fn a_reset_disarms() {
-    let mut c = Cluster::of_three(1, ALL, None);
+    let mut c = of_three(1, ALL, None);
     arm_now(&mut c, 1, 0, 0);
     c.event(1, Event::Reset);
     c.settle();
@@ -167,8 +153,7 @@ fn a_reset_disarms() {
     c.export(1, "seg", 0, 2, ALL);
     c.import(1, 1, "seg", 1, 0);
     let before = wakes(&c, 1, 0);
-    let address = c.address(1, 0, 0);
-    c.store(1, address, 8, 1);
+    c.store(1, c.address(1, 0, 0), 8, 1);
     c.settle();
     assert_eq!((c.peek(1, 0, 0, 8), wakes(&c, 1, 0)), (1, before));
 }
@@ -179,9 +164,7 @@ fn replica_waiter_wakes(net: common::replicas::Net, mode: u32, seed: u64) -> Res
     let (waiting, storing) = (seed as u16 % 3, (seed / 3) as u16 % 3);
     let seen = WordArm::fold(c.peek(waiting, 0, 6, 8));
     common::replicas::store(&mut c, storing, 48, 8, seed + 1);
-    for _ in 0..c.rng.below(30) {
-        c.step();
-    }
+    c.some_steps(30);
     arm(&mut c, waiting, 0, WordArm { page: 0, word: 6, seen });
     c.settle();
     // In mode invalidate, copies are invalid now: their drivers are notified, and their readers must find out.

@@ -4,6 +4,7 @@
 use crate::layout::{ATOMIC, Segment};
 use crate::simulation::Simulation;
 use crate::workload::Operation;
+use telegraphos_testkit::world::Memory;
 use telegraphos_wire::{NodeId, UNIT};
 
 impl Simulation {
@@ -36,7 +37,7 @@ impl Simulation {
             let expected = counted.latency.count;
             if found == expected { Ok(()) } else { Err(format!("{what}: {found}, expected {expected}")) }
         };
-        let words = self.nodes().map(|node| node.memory.word(Segment::Data.address() + ATOMIC, 8));
+        let words = self.nodes().map(|node| node.memory.word(Segment::Data.address() + ATOMIC, 8).unwrap_or(0));
         equal("sum of the words that atomics count up", words.sum(), Operation::Atomic)?;
         equal("elements taken from queues", statistics.consumed, Operation::Enqueue)?;
         for operation in [Operation::Store, Operation::Load, Operation::Put, Operation::Get, Operation::Multicast] {
@@ -47,11 +48,7 @@ impl Simulation {
         }
         for node in self.nodes() {
             let Some(home) = self.plan.home(node.id) else { continue };
-            let page = |id: NodeId| {
-                let mut bytes = vec![0; UNIT as usize];
-                self.node(id).memory.read(Segment::Page.address(), &mut bytes);
-                bytes
-            };
+            let page = |id: NodeId| self.node(id).memory.bytes(Segment::Page.address(), UNIT as usize);
             if page(node.id) != page(home) {
                 return Err(format!("I2: the copies of nodes {} and {home} differ", node.id));
             }

@@ -3,10 +3,14 @@
 //! queue overflows, and opens again what a peer's end has closed.
 
 use crate::layout::{ADMIN, EVENTS, KEY, RING, STATUS, Segment};
-use crate::memory::Memory;
+use crate::memory::Pages;
 use crate::plan::Plan;
 use std::collections::VecDeque;
-use telegraphos_wire::admin::{self, Command, Completion, QueueCommand, ReplicaCommand};
+use telegraphos_testkit::world::Memory;
+use telegraphos_testkit::world::commands::{
+    context_open, grant_set, import_clear, import_set, lookup, publish, queue_resume, queue_set, replica_set,
+};
+use telegraphos_wire::admin::{self, Command, Completion};
 use telegraphos_wire::event::Entry;
 use telegraphos_wire::queue::{FIRST, HEAD_WORD, HeaderWord, Shape, TAIL_WORD};
 use telegraphos_wire::{NodeId, Status, UNIT};
@@ -54,7 +58,7 @@ impl Driver {
 
     /// Writes the next command into its slot and returns that, for the doorbell; `None` if a command is in progress or
     /// there is no task.
-    pub(crate) fn start(&mut self, memory: &mut Memory, plan: &Plan) -> Option<u32> {
+    pub(crate) fn start(&mut self, memory: &mut Pages, plan: &Plan) -> Option<u32> {
         if self.under_way {
             return None;
         }
@@ -67,84 +71,40 @@ impl Driver {
         Some(slot)
     }
 
-    fn command(&self, task: Task, memory: &mut Memory, plan: &Plan) -> Command {
+    fn command(&self, task: Task, memory: &mut Pages, plan: &Plan) -> Command {
         let found = self.found.unwrap_or_default();
         match task {
-            Task::Context => Command { opcode: admin::CONTEXT_OPEN, address: STATUS, key: KEY, ..Command::default() },
-            Task::Export(segment) if self.found.is_some() => Command {
-                opcode: admin::SEGMENT_PUBLISH,
-                index: segment.page(),
-                count: 1,
-                length: if segment == Segment::Queue { plan.shape.bytes() } else { UNIT },
-                generation: found.generation,
-                rights_owner: segment.rights().0,
-                rights_others: segment.rights().0,
-                name: segment.name(),
-                ..Command::default()
-            },
+            Task::Context => context_open(0, STATUS, KEY),
+            Task::Export(segment) if self.found.is_some() => {
+                let length = if segment == Segment::Queue { plan.shape.bytes() } else { UNIT };
+                publish(segment.name(), segment.page(), length, found.generation, segment.rights())
+            }
             Task::Export(Segment::Queue) => {
-                let shape = plan.shape;
-                let empty = u64::from(shape.empty().encode());
                 for word in [TAIL_WORD, HEAD_WORD] {
-                    memory.set_word(Segment::Queue.address() + 8 * word, 8, empty);
+                    set_word(memory, word, plan.shape.empty());
                 }
-                QueueCommand {
-                    opcode: admin::QUEUE_SET,
-                    page: Segment::Queue.page(),
-                    words: shape.words().into(),
-                    width: shape.width().into(),
-                    address: Segment::Queue.address(),
-                    nodes: [u64::MAX; 4],
-                    ..QueueCommand::default()
-                }
-                .into()
+                queue_set(Segment::Queue.page(), plan.shape, Segment::Queue.address()).into()
             }
-            Task::Export(segment) => Command {
-                opcode: admin::GRANT_SET,
-                index: segment.page(),
-                count: 1,
-                address: segment.address(),
-                length: UNIT,
-                rights: segment.rights().0,
-                nodes: [u64::MAX; 4],
-                ..Command::default()
-            },
-            Task::Import { node, segment, import } if self.found.is_some() => Command {
-                opcode: admin::IMPORT_SET,
-                import,
-                node,
-                index: segment.page(),
-                count: found.count,
-                page: found.index,
-                generation: found.generation,
-                length: found.length,
-                rights: found.rights as u16,
-                ..Command::default()
-            },
-            Task::Join { home } if self.found.is_some() => ReplicaCommand {
-                opcode: admin::REPLICA_SET,
-                page: Segment::Page.page(),
-                mode: admin::COUNTERS,
-                node: home.into(),
-                home_page: found.index,
-                home_generation: found.generation,
-                ..ReplicaCommand::default()
+            Task::Export(segment) => grant_set(segment.page(), 1, segment.address(), segment.rights()),
+            Task::Import { node, segment, import } if self.found.is_some() => {
+                import_set(import, node, segment.page(), &found)
             }
-            .into(),
-            Task::Import { node, segment, .. } => lookup(node, segment),
-            Task::Join { home } => lookup(home, Segment::Page),
-            Task::Close { import } => Command { opcode: admin::IMPORT_CLEAR, import, ..Command::default() },
-            Task::Resume => Command { opcode: admin::QUEUE_RESUME, index: Segment::Queue.page(), ..Command::default() },
+            Task::Join { home } if self.found.is_some() => {
+                replica_set(Segment::Page.page(), admin::COUNTERS, home, found.index, found.generation).into()
+            }
+            Task::Import { node, segment, .. } => find(node, segment),
+            Task::Join { home } => find(home, Segment::Page),
+            Task::Close { import } => import_clear(import),
+            Task::Resume => queue_resume(Segment::Queue.page()),
         }
     }
 
     /// The board has stored the last word of the completion at `address`. Returns the task and its outcome if that
     /// was its last command.
-    pub(crate) fn completed(&mut self, address: u64, memory: &Memory) -> Option<(Task, Status)> {
+    pub(crate) fn completed(&mut self, address: u64, memory: &Pages) -> Option<(Task, Status)> {
         let block = (address - ADMIN) / admin::BLOCK_SIZE as u64;
-        let mut completion = Completion::default();
         let at = ADMIN + block * admin::BLOCK_SIZE as u64 + admin::COMPLETION_OFFSET as u64;
-        memory.read(at, bytemuck::bytes_of_mut(&mut completion));
+        let completion: Completion = bytemuck::pod_read_unaligned(&memory.bytes(at, size_of::<Completion>())?);
         let task = *self.tasks.front()?;
         if !self.under_way || completion.seq != self.seq {
             return None;
@@ -162,10 +122,9 @@ impl Driver {
     }
 
     /// Takes the next event from the ring, if there is one.
-    pub(crate) fn take_event(&mut self, memory: &Memory) -> Option<Entry> {
-        let mut entry = Entry::default();
+    pub(crate) fn take_event(&mut self, memory: &Pages) -> Option<Entry> {
         let at = EVENTS + u64::from(self.taken & (RING - 1)) * size_of::<Entry>() as u64;
-        memory.read(at, bytemuck::bytes_of_mut(&mut entry));
+        let entry: Entry = bytemuck::pod_read_unaligned(&memory.bytes(at, size_of::<Entry>())?);
         let new = entry.seq == self.taken.wrapping_add(1);
         self.taken = self.taken.wrapping_add(new.into());
         new.then_some(entry)
@@ -179,7 +138,7 @@ impl Driver {
     // ---- the queue's owner ----
 
     /// Takes the oldest element, if there is one.
-    pub(crate) fn take_element(&mut self, memory: &mut Memory, plan: &Plan) -> Option<u64> {
+    pub(crate) fn take_element(&mut self, memory: &mut Pages, plan: &Plan) -> Option<u64> {
         if let Some(element) = self.linked.pop_front() {
             return Some(element);
         }
@@ -188,31 +147,39 @@ impl Driver {
         if head == tail {
             return None;
         }
-        let element = memory.word(Segment::Queue.address() + 8 * u64::from(head.index), 8);
-        memory.set_word(Segment::Queue.address() + 8 * HEAD_WORD, 8, head.advanced().encode().into());
-        Some(element)
+        let element = word(memory, head.index.into());
+        set_word(memory, HEAD_WORD, head.advanced());
+        element
     }
 
     /// The board has stopped the queue: moves its elements out, in their order, and has the board resume it.
-    pub(crate) fn empty_queue(&mut self, memory: &mut Memory, plan: &Plan) {
+    pub(crate) fn empty_queue(&mut self, memory: &mut Pages, plan: &Plan) {
         let shape = plan.shape;
         let (Some(tail), Some(mut head)) = (header(memory, shape, TAIL_WORD), header(memory, shape, HEAD_WORD)) else {
             return;
         };
         while head != tail {
-            self.linked.push_back(memory.word(Segment::Queue.address() + 8 * u64::from(head.index), 8));
+            self.linked.extend(word(memory, head.index.into()));
             head = head.advanced();
         }
-        let first = HeaderWord { size: shape.words(), index: FIRST };
-        memory.set_word(Segment::Queue.address() + 8 * HEAD_WORD, 8, first.encode().into());
+        set_word(memory, HEAD_WORD, HeaderWord { size: shape.words(), index: FIRST });
         self.add(Task::Resume);
     }
 }
 
-fn lookup(node: NodeId, segment: Segment) -> Command {
-    Command { opcode: admin::LOOKUP, node, name: segment.name(), rights: segment.rights().0, ..Command::default() }
+fn find(node: NodeId, segment: Segment) -> Command {
+    Command { rights: segment.rights().0, ..lookup(node, segment.name()) }
 }
 
-fn header(memory: &Memory, shape: Shape, word: u64) -> Option<HeaderWord> {
-    shape.header(memory.word(Segment::Queue.address() + 8 * word, 8))
+/// A word of the queue.
+fn word(memory: &Pages, word: u64) -> Option<u64> {
+    memory.word(Segment::Queue.address() + 8 * word, 8)
+}
+
+fn header(memory: &Pages, shape: Shape, at: u64) -> Option<HeaderWord> {
+    shape.header(word(memory, at)?)
+}
+
+fn set_word(memory: &mut Pages, word: u64, header: HeaderWord) {
+    memory.set_word(Segment::Queue.address() + 8 * word, 8, header.encode().into());
 }

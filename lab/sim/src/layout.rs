@@ -43,15 +43,12 @@ impl Segment {
         0x10_0000 + u64::from(self.page()) * UNIT
     }
 
-    pub(crate) fn name(self) -> [u8; 64] {
-        let mut name = [0; 64];
-        let text: &[u8] = match self {
-            Segment::Data => b"data",
-            Segment::Queue => b"queue",
-            Segment::Page => b"page",
-        };
-        name[..text.len()].copy_from_slice(text);
-        name
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Segment::Data => "data",
+            Segment::Queue => "queue",
+            Segment::Page => "page",
+        }
     }
 
     pub(crate) fn rights(self) -> Rights {

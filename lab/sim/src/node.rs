@@ -5,7 +5,7 @@ use crate::agenda::Kind;
 use crate::driver::{Driver, Task};
 use crate::guest::Guest;
 use crate::layout::{self, ADMIN, EVENTS, RING, STATUS, Segment};
-use crate::memory::{Memory, Stored};
+use crate::memory::Pages;
 use crate::plan::Plan;
 use crate::trace::Track;
 use crate::units::{MICROSECOND, Time};
@@ -13,6 +13,7 @@ use crate::world::World;
 use std::collections::VecDeque;
 use std::hint::black_box;
 use telegraphos_device_core::{Action, Bar, Event, Hib, Notice, Step, StepId};
+use telegraphos_testkit::world::Memory;
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::queue::TAIL_WORD;
 use telegraphos_wire::regs::Register;
@@ -23,7 +24,7 @@ use telegraphos_wire::{Body, Class, NodeId, PROTOCOL_VERSION, Status, admin, con
 pub(crate) struct Node {
     pub(crate) id: NodeId,
     pub(crate) hib: Hib,
-    pub(crate) memory: Memory,
+    pub(crate) memory: Pages,
     pub(crate) driver: Driver,
     pub(crate) guest: Guest,
     /// Guest-memory steps in the order of their end.
@@ -48,7 +49,7 @@ impl Node {
         Node {
             id,
             hib: Hib::new(plan.board(id)),
-            memory: Memory::new(layout::MEMORY),
+            memory: Pages::new(layout::MEMORY),
             driver: Driver::default(),
             guest: Guest::new(id, plan),
             steps: VecDeque::new(),
@@ -248,7 +249,13 @@ impl Node {
             Some((next, ..)) => world.call((*next).max(world.now), Kind::Step, self.id.into()),
             None => self.steps.clear(),
         }
-        let (result, stored) = self.memory.perform(op);
+        let stored = match op {
+            Step::Store { address, size, data } => {
+                self.memory.word(address, size).map(|before| (address, size, before, data))
+            }
+            _ => None,
+        };
+        let result = self.memory.perform(&op);
         self.handle(world, Event::StepDone { step, result });
         if let Some(stored) = stored {
             self.stored(world, stored);
@@ -256,7 +263,7 @@ impl Node {
     }
 
     /// Passes a stored word to the part of the guest that polls it.
-    fn stored(&mut self, world: &mut World<'_>, (address, size, before, value): Stored) {
+    fn stored(&mut self, world: &mut World<'_>, (address, size, before, value): (u64, u8, u64, u64)) {
         match address {
             STATUS.. if address < STATUS + 8 * context::SLOTS as u64 => {
                 self.guest.slot_done(world, self.id, ((address - STATUS) / 8) as usize, value);

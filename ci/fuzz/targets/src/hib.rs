@@ -6,12 +6,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use telegraphos_device_core::{
-    Action, Bar, Event, Hib, HibConfig, Piece, RingAction, RingEvent, Step, StepId, StepResult, Token,
-};
-use telegraphos_wire::admin::Command;
+use telegraphos_device_core::{Action, Bar, Event, Hib, HibConfig, RingAction, RingEvent, Step, StepId, Token};
+use telegraphos_testkit::world::Memory;
 use telegraphos_wire::packet::MULTICAST;
-use telegraphos_wire::{Class, NodeId, Packet, STREAM_BLOCK, Status, WindowLayout, regs};
+use telegraphos_wire::{Class, NodeId, Packet, STREAM_BLOCK, WindowLayout, regs};
 
 use crate::input::Input;
 
@@ -305,9 +303,8 @@ impl World {
                 self.event(at, Event::Read { token: self.tokens, bar, offset, size: size.into() });
             }
             Op::Memory { address, bytes } => {
-                if let Some(place) = self.nodes[at].place(address.into(), bytes.len()) {
-                    place.copy_from_slice(&bytes);
-                }
+                // What lies outside is left out.
+                let _ = self.nodes[at].memory.write(address.into(), &bytes);
             }
             Op::Run => self.run(),
             Op::Perform(which) => {
@@ -457,7 +454,7 @@ impl World {
 
     fn perform(&mut self, at: Index, step: StepId) {
         let Some(op) = self.nodes[at].steps.remove(&step) else { return };
-        let result = self.nodes[at].result(op);
+        let result = self.nodes[at].memory.perform(&op);
         self.event(at, Event::StepDone { step, result });
     }
 
@@ -484,10 +481,7 @@ impl World {
                 }
                 Action::Send(mut packet) => {
                     assert!(node.linked, "{packet:?} is sent without a link");
-                    // What it sends is a packet.
-                    let mut bytes = Vec::new();
-                    packet.encode(&mut bytes);
-                    assert_eq!(Packet::decode(&bytes).as_ref(), Ok(&packet));
+                    check_packet(&packet);
                     let other = &mut self.nodes[1 - at];
                     if packet.dst == MULTICAST {
                         // The switch's copy.
@@ -513,9 +507,7 @@ impl World {
                 }
                 Action::RingSend(packet) => {
                     assert!(node.ring && packet.dst != packet.src, "{packet:?} is sent without a ring");
-                    let mut bytes = Vec::new();
-                    packet.encode(&mut bytes);
-                    assert_eq!(Packet::decode(&bytes).as_ref(), Ok(&packet));
+                    check_packet(&packet);
                     self.nodes[1 - at].ring_inbox.push_back(RingFrame::Packet(packet));
                 }
                 Action::Ring { what, .. } => {
@@ -542,61 +534,11 @@ impl World {
     }
 }
 
-impl Node {
-    fn place(&mut self, address: u64, size: usize) -> Option<&mut [u8]> {
-        let start = usize::try_from(address).ok()?;
-        self.memory.get_mut(start..start.checked_add(size)?)
-    }
-
-    /// Does a step, as the server does.
-    fn result(&mut self, op: Step) -> StepResult {
-        let word = |bytes: &[u8]| {
-            let mut word = [0; 8];
-            word[..bytes.len()].copy_from_slice(bytes);
-            u64::from_le_bytes(word)
-        };
-        let (op, pieces) = op.apart();
-        let result = match op {
-            Step::Load { address, size } => {
-                self.place(address, size.into()).map(|place| StepResult::Loaded(word(place)))
-            }
-            Step::Store { address, size, data } => self.place(address, size.into()).map(|place| {
-                place.copy_from_slice(&data.to_le_bytes()[..usize::from(size)]);
-                StepResult::Stored
-            }),
-            Step::Atomic { address, size, op, operand, compare } => self.place(address, size.into()).map(|place| {
-                let old = word(place);
-                place.copy_from_slice(&op.apply(size, old, operand, compare).to_le_bytes()[..usize::from(size)]);
-                StepResult::Loaded(old)
-            }),
-            Step::LoadBlock { address, length, .. } => {
-                let mut bytes = Vec::new();
-                let loaded = Piece::of(address, length as usize, &pieces).iter().try_for_each(|piece| {
-                    bytes.extend_from_slice(self.place(piece.address, piece.length as usize)?);
-                    Some(())
-                });
-                assert!(loaded.is_none() || bytes.len() == length as usize, "pieces are as long as their block");
-                loaded.map(|()| StepResult::Block(bytes.into()))
-            }
-            Step::Lend { .. } => Some(StepResult::Lent(None)),
-            Step::StoreBlock { address, data } => {
-                let (bytes, mut at) = (data.bytes(), 0);
-                let stored = Piece::of(address, bytes.len(), &pieces).iter().try_for_each(|piece| {
-                    let from = at;
-                    at += piece.length as usize;
-                    self.place(piece.address, piece.length as usize)?.copy_from_slice(&bytes[from..at]);
-                    Some(())
-                });
-                assert!(stored.is_none() || at == bytes.len(), "pieces are as long as their block");
-                stored.map(|()| StepResult::Stored)
-            }
-            Step::Pieces { .. } => None,
-            Step::LoadCommand { address } => self
-                .place(address, size_of::<Command>())
-                .map(|place| StepResult::Command(bytemuck::pod_read_unaligned(place))),
-        };
-        result.unwrap_or(StepResult::Failed(Status::MemoryFault))
-    }
+/// What a board sends is a packet.
+fn check_packet(packet: &Packet) {
+    let mut bytes = Vec::new();
+    packet.encode(&mut bytes);
+    assert_eq!(Packet::decode(&bytes).as_ref(), Ok(packet));
 }
 
 /// A script for two boards: any sequence of accesses, packets and other events. Each load is answered once and in time,

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One node of the model: its board, its program, its memory, and its local properties.
 
-use super::{EXPORTS, Fault, I3, I4, I5, Op, STATUS_PAGE, Setup, Steps, Word};
+use super::{Fault, I3, I4, I5, Op, Setup, Steps, Word};
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::Hash;
 use telegraphos_device_core::{Action, Bar, Event, Hib, Step, StepId, StepResult};
+use telegraphos_testkit::world::{EXPORTS, STATUS_PAGES};
 use telegraphos_wire::admin;
 use telegraphos_wire::{Aperture, Body, Class, NodeId, Packet, UNIT, WindowAddress, context};
 
@@ -236,12 +237,12 @@ impl Node {
                         self.steps.insert(step, (word, u32::from(size) / setup.granule, data));
                     }
                     Action::Step { step, op: Step::Store { address, data, .. } } => {
-                        let taken = STATUS_PAGE + context::TAKEN_OFFSET;
+                        let taken = STATUS_PAGES + context::TAKEN_OFFSET;
                         if (taken..taken + 8 * 256).contains(&address) {
                             let page = ((address - taken) / 8) as u32;
                             self.taken.insert(page, data);
                             self.check_own(setup, page);
-                        } else if address == STATUS_PAGE {
+                        } else if address == STATUS_PAGES {
                             self.fencing = Some(true);
                         }
                         events.push_back(Event::StepDone { step, result: StepResult::Stored });

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Clusters with a replicated page, at several networks.
 
-use super::{Cluster, EXPORTS, status_page};
+use super::{Cluster, Driver, EXPORTS, replica_invalid, replica_set, small, status_page};
 use telegraphos_device_core::{Bug, Event, HibConfig};
 use telegraphos_fabric_core::Bug as SwitchBug;
 use telegraphos_wire::admin::{self, Command, ReplicaCommand};
-use telegraphos_wire::{Rights, Status, UNIT, context};
+use telegraphos_wire::{Rights, Status, UNIT, context, event};
 
 pub(crate) const RIGHTS: Rights = Rights(7);
 /// Import of the node's own page, and its window slot.
@@ -27,15 +27,13 @@ pub(crate) const NETS: [Net; 3] = [Ideal, FanOut(None), OneByOne];
 
 pub(crate) fn cluster(net: Net, n: u16, seed: u64, bug: Option<Bug>, adjust: impl Fn(&mut HibConfig)) -> Cluster {
     let adjust = |config: &mut HibConfig| {
-        config.bug = bug;
-        config.outstanding = 4;
-        config.credits = [8; 4];
+        small(bug)(config);
         config.fanout_by_switch = matches!(net, FanOut(_));
         adjust(config);
     };
     let mut c = match net {
         Ideal => Cluster::new(n, seed, adjust),
-        FanOut(bug) => Cluster::over_switch(n, seed, bug, adjust),
+        FanOut(bug) => Cluster::over_switch(n, seed, |switch| switch.bug = bug, adjust),
         OneByOne => Cluster::switched(n, seed, adjust),
     };
     for id in 0..n {
@@ -59,7 +57,7 @@ pub(crate) fn taken(c: &Cluster, id: u16) -> u64 {
 
 pub(crate) fn import_own(c: &mut Cluster, id: u16) {
     let set = Command { taken: 1 + TAKEN, ..c.import_command(id, id, "page", OWN, OWN.into()) };
-    assert_eq!(c.admin(id, set).status, 0);
+    c.ok(id, set);
 }
 
 pub(crate) fn set(c: &mut Cluster, id: u16, home: u16, mode: u32) -> ReplicaCommand {
@@ -69,20 +67,17 @@ pub(crate) fn set(c: &mut Cluster, id: u16, home: u16, mode: u32) -> ReplicaComm
 /// The command that makes `page` of a node the home, or a copy of the home, of that name.
 pub(crate) fn set_page(c: &mut Cluster, id: u16, home: u16, name: &str, page: u32, mode: u32) -> ReplicaCommand {
     let found = c.lookup(id, home, name);
-    ReplicaCommand {
-        opcode: admin::REPLICA_SET,
-        page,
-        mode,
-        node: home.into(),
-        home_page: found.index,
-        home_generation: found.generation,
-        ..ReplicaCommand::default()
-    }
+    replica_set(page, mode, home, found.index, found.generation)
 }
 
 pub(crate) fn join(c: &mut Cluster, id: u16, home: u16, mode: u32) -> Status {
     let command = set(c, id, home, mode);
-    Status::from_u16(c.admin(id, command.into()).status as u16)
+    c.status(id, command)
+}
+
+/// The same of several, which must succeed.
+pub(crate) fn join_all(c: &mut Cluster, ids: impl IntoIterator<Item = u16>, home: u16, mode: u32) {
+    ids.into_iter().for_each(|id| assert_eq!(join(c, id, home, mode), Status::Ok));
 }
 
 /// Node 0 is the home of a page that all others copy; in mode naive, every node is a copy of every other.
@@ -96,20 +91,13 @@ pub(crate) fn replicated(
 ) -> Cluster {
     let mut c = cluster(net, n, seed, bug, adjust);
     for id in 0..n {
-        let homes = if mode == admin::NAIVE { (0..n).collect() } else { vec![0] };
-        if mode == admin::NAIVE {
-            assert_eq!(join(&mut c, id, id, mode), Status::Ok);
-            continue;
-        }
-        for home in homes {
-            assert_eq!(join(&mut c, id, home, mode), Status::Ok);
-        }
+        let home = if mode == admin::NAIVE { id } else { 0 };
+        assert_eq!(join(&mut c, id, home, mode), Status::Ok);
     }
     if mode == admin::NAIVE {
-        for id in 0..n {
-            for other in (0..n).filter(|other| *other != id) {
-                assert_eq!(naive_join(&mut c, id, other), Status::Ok);
-            }
+        for (id, other) in (0..n).flat_map(|id| (0..n).map(move |other| (id, other))).filter(|(id, other)| id != other)
+        {
+            assert_eq!(join(&mut c, id, other, mode), Status::Ok);
         }
     }
     for node in &mut c.nodes {
@@ -118,13 +106,8 @@ pub(crate) fn replicated(
     c
 }
 
-pub(crate) fn naive_join(c: &mut Cluster, id: u16, other: u16) -> Status {
-    join(c, id, other, admin::NAIVE)
-}
-
 pub(crate) fn store(c: &mut Cluster, id: u16, offset: u64, size: u32, value: u64) {
-    let address = c.address(id, OWN.into(), offset);
-    c.store(id, address, size, value);
+    c.store(id, c.address(id, OWN.into(), offset), size, value);
 }
 
 pub(crate) fn word(c: &Cluster, id: u16, offset: u64) -> u64 {
@@ -136,7 +119,7 @@ pub(crate) fn history(c: &Cluster, id: u16, offset: u64) -> Vec<u64> {
 }
 
 pub(crate) fn copies_are_equal(c: &Cluster) -> Result<(), String> {
-    let page = |id: usize| &c.nodes[id].ram[EXPORTS as usize..(EXPORTS + UNIT) as usize];
+    let page = |id: usize| c.pages(id as u16, 0, 1);
     for id in 1..c.nodes.len() {
         if let Some(at) = (0..UNIT as usize).find(|at| page(0)[*at] != page(id)[*at]) {
             return Err(format!("I2: byte {at:#x} is {} at node 0 and {} at node {id}", page(0)[at], page(id)[at]));
@@ -159,9 +142,17 @@ pub(crate) fn go(c: &mut Cluster, net: Net, node: u16) {
     c.lose_packets_of(node);
 }
 
-/// The status of a command.
-pub(crate) fn status(c: &mut Cluster, id: u16, command: impl Into<Command>) -> Status {
-    Status::from_u16(c.admin(id, command.into()).status as u16)
+/// The driver of a node unmaps its invalid pages. Returns how many those are.
+pub(crate) fn unmap(c: &mut Cluster, id: u16) -> usize {
+    let invalid = |e: &(u16, u16, u64)| e.0 == event::REPLICA && e.2 & event::REPLICA_INVALID != 0;
+    let pages: Vec<u32> = c.take_events(id).into_iter().filter(invalid).map(|e| (e.2 >> 32) as u32).collect();
+    pages.iter().for_each(|page| _ = c.post(id, replica_invalid(*page)));
+    pages.len()
+}
+
+/// An event of the node's ring says that its copy is an orphan.
+pub(crate) fn is_orphaned(c: &Cluster, id: u16) -> bool {
+    c.events(id, 64).iter().any(|e| e.0 == event::REPLICA && e.2 & event::REPLICA_ORPHANED != 0)
 }
 
 pub(crate) fn is_subsequence(of: &[u64], part: &[u64]) -> bool {

@@ -2,8 +2,7 @@
 //! Faults: processes that end, resets, crashes, and broken links. Others find out by their boards alone.
 
 use super::world::{INBOXES, NODES, PROCESSES, Part, World, import, node, pages};
-use telegraphos_device_core::Event;
-use telegraphos_wire::admin::{self, Command};
+use crate::common::{Driver, grant_clear, import_clear};
 
 impl World {
     /// One of all faults.
@@ -29,9 +28,7 @@ impl World {
             _ => {
                 self.count("links that break", 1);
                 self.cluster.disconnect(node);
-                for _ in 0..self.below(20) {
-                    self.cluster.step();
-                }
+                self.cluster.some_steps(20);
                 self.cluster.connect(node);
                 Ok(())
             }
@@ -63,13 +60,12 @@ impl World {
         for of in 0..PROCESSES.len() {
             for part in [Part::Inbox, Part::Queue, Part::Memory] {
                 let import = import(who, of, part);
-                self.cluster.post(node(who), Command { opcode: admin::IMPORT_CLEAR, import, ..Command::default() });
+                self.cluster.post(node(who), import_clear(import));
             }
         }
         for page in 0..INBOXES + PROCESSES.len() as u32 {
             let index = pages(who) + page;
-            let clear = Command { opcode: admin::GRANT_CLEAR, index, count: 1, ..Command::default() };
-            self.cluster.post(node(who), clear);
+            self.cluster.post(node(who), grant_clear(index, 1));
         }
         Ok(())
     }
@@ -78,13 +74,7 @@ impl World {
     fn reset(&mut self, node: u16) -> Result<(), String> {
         self.count("resets", 1);
         self.end_all(node);
-        let before = self.cluster.nodes[usize::from(node)].resets;
-        self.cluster.event(node, Event::Reset);
-        while self.cluster.nodes[usize::from(node)].resets == before {
-            if !self.cluster.step() {
-                return Err(format!("hang: the reset of node {node} never ends"));
-            }
-        }
+        self.cluster.reset(node);
         self.cluster.nodes[usize::from(node)].ram.fill(0);
         self.cluster.start(node);
         Ok(())

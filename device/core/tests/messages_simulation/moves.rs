@@ -4,10 +4,9 @@
 use super::pending::{Flying, Item, Transfer};
 use super::record::byte;
 use super::world::{PROCESSES, Part, Program, World, context, node, which};
-use crate::common::Cluster;
+use crate::common::{Driver, copy_steps, copying};
 use telegraphos_msg_core::layout::{Element, HEAD, PROBE, kind_of};
 use telegraphos_msg_core::{Action, Packet, Piece, Place, TransferId};
-use telegraphos_wire::context::{Launch, Operation};
 use telegraphos_wire::{STREAM_BLOCK, Status, event};
 
 impl World {
@@ -183,8 +182,7 @@ impl World {
     fn launch(&mut self, who: usize, id: TransferId, to: (usize, Place), from: (usize, Place), length: u64) {
         let [to, from] = [to, from].map(|(of, place)| self.window(who, of, Part::Memory, place.0));
         let cookie = self.cluster.cookie();
-        let launch = Launch { operation: Operation::Copy, notify: false, cookie };
-        let mut steps = Cluster::copy_steps(launch, to, from, length);
+        let mut steps = copy_steps(copying(cookie), to, from, length);
         steps.reverse();
         let of_it = |slot: &u8| !self.transfers.iter().any(|other| other.who == who && other.slot == *slot);
         let slot = (0..64).find(of_it).unwrap();

@@ -3,7 +3,7 @@
 
 use super::pending::{Flying, Item, Sent, Transfer, Wanted};
 use crate::common::queues::Owner;
-use crate::common::{ALL, Cluster, EXPORTS, name64};
+use crate::common::{ALL, Cluster, Driver, EXPORTS, grant_clear, import_clear, name64};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use telegraphos_device_core::Bug as BoardBug;
 use telegraphos_msg_core::layout::Layout;
@@ -235,17 +235,15 @@ impl World {
         for (who, of) in [(who, of), (of, who)] {
             let name = name64(&format!("inbox.{who}.{of}"));
             let index = pages(who) + INBOXES + of as u32;
-            for command in [
-                Command { opcode: admin::SEGMENT_WITHDRAW, name, ..Command::default() },
-                Command { opcode: admin::GRANT_CLEAR, index, count: 1, ..Command::default() },
-            ] {
-                assert_eq!(self.cluster.admin(node(who), command).status, 0);
+            for command in
+                [Command { opcode: admin::SEGMENT_WITHDRAW, name, ..Command::default() }, grant_clear(index, 1)]
+            {
+                self.cluster.ok(node(who), command);
             }
             World::make_inbox(&mut self.cluster, who, of);
             for part in [Part::Inbox, Part::Queue, Part::Memory] {
                 let import = import(who, of, part);
-                let clear = Command { opcode: admin::IMPORT_CLEAR, import, ..Command::default() };
-                assert_eq!(self.cluster.admin(node(who), clear).status, 0);
+                self.cluster.ok(node(who), import_clear(import));
             }
         }
         self.connect(who, of);
@@ -319,7 +317,7 @@ impl World {
 
     /// TG_IMPORT_* bits of an import, with its error.
     pub(crate) fn import_state(&self, who: usize, of: usize, part: Part) -> u64 {
-        self.cluster.nodes[usize::from(node(who))].hib.import_state(import(who, of, part))
+        self.cluster.hib(node(who)).import_state(import(who, of, part))
     }
 
     pub(crate) fn is_congested(&self, who: usize, of: usize) -> bool {

@@ -3,7 +3,9 @@
 
 use super::record::{Home, LANES, Life, offset_of};
 use super::world::{Doing, Place, RIGHTS, SLOTS, State, World, trace};
-use crate::common::{EXPORTS, status_page};
+use crate::common::{
+    Driver, EXPORTS, grant_clear, grant_set, import_ack, import_clear, import_pages, replica_clear, status_page,
+};
 use telegraphos_wire::admin;
 use telegraphos_wire::admin::{Command, ReplicaCommand};
 use telegraphos_wire::context;
@@ -21,16 +23,7 @@ impl World {
     }
 
     pub(crate) fn grant(index: u32, count: u32) -> Command {
-        Command {
-            opcode: admin::GRANT_SET,
-            index,
-            count,
-            address: EXPORTS + u64::from(index) * UNIT,
-            length: u64::from(count) * UNIT,
-            rights: RIGHTS.0,
-            nodes: [u64::MAX; 4],
-            ..Command::default()
-        }
+        grant_set(index, count, EXPORTS + u64::from(index) * UNIT, RIGHTS)
     }
 
     pub(crate) fn post(&mut self, place: usize, doing: Doing, command: Command) {
@@ -54,7 +47,7 @@ impl World {
             if !of_node.iter().any(|place| place.command.is_some_and(|command| command.0 == next)) {
                 break;
             }
-            self.cluster.nodes[usize::from(node)].seq += 1;
+            self.cluster.nodes[usize::from(node)].kernel.seq += 1;
         }
         let admin_slot = self.cluster.post(node, command);
         let seq = self.cluster.last_command(node);
@@ -119,8 +112,7 @@ impl World {
         if !self.places[place].open {
             self.open(place);
         } else if self.below(2) == 0 {
-            let ack = Command { opcode: admin::IMPORT_ACK, import: World::at(place).1 as u16, ..Command::default() };
-            self.post(place, Doing::Acknowledge, ack);
+            self.post(place, Doing::Acknowledge, import_ack(World::at(place).1 as u16));
         } else {
             self.close(place);
         }
@@ -132,30 +124,19 @@ impl World {
         let taken = self.taken_word(slot) as usize;
         self.cluster.nodes[usize::from(node)].ram[taken..taken + 8].fill(0);
         let set = Command {
-            opcode: admin::IMPORT_SET,
-            import: slot as u16,
-            node,
-            index: slot,
-            count: 1,
-            page: slot,
-            generation: self.places[place].generation,
-            length: UNIT,
-            rights: RIGHTS.0,
             taken: 1 + slot,
-            ..Command::default()
+            ..import_pages(slot as u16, node, slot, (slot, 1), self.places[place].generation, RIGHTS)
         };
         self.places[place].state = State::Opening;
         self.post(place, Doing::Open, set);
     }
 
     pub(crate) fn close(&mut self, place: usize) {
-        let clear = Command { opcode: admin::IMPORT_CLEAR, import: World::at(place).1 as u16, ..Command::default() };
-        self.post(place, Doing::Close, clear);
+        self.post(place, Doing::Close, import_clear(World::at(place).1 as u16));
     }
 
     pub(crate) fn clear(&mut self, place: usize) {
-        let clear = Command { opcode: admin::REPLICA_CLEAR, index: World::at(place).1, ..Command::default() };
-        self.post(place, Doing::Clear, clear);
+        self.post(place, Doing::Clear, replica_clear(World::at(place).1));
     }
 
     pub(crate) fn taken_word(&self, slot: u32) -> u64 {
@@ -188,7 +169,7 @@ impl World {
         self.places[place].disturbed = true;
         self.places[place].state = State::Revoking;
         let index = World::at(place).1;
-        self.post(place, Doing::Revoke, Command { opcode: admin::GRANT_CLEAR, index, count: 1, ..Command::default() });
+        self.post(place, Doing::Revoke, grant_clear(index, 1));
         self.count("homes that are revoked");
     }
 

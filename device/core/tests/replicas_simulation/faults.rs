@@ -3,8 +3,7 @@
 
 use super::record::Home;
 use super::world::{Doing, Fault, Place, SLOTS, State, World, trace};
-use crate::common::EXPORTS;
-use telegraphos_device_core::Event;
+use crate::common::{Driver, EXPORTS};
 use telegraphos_wire::UNIT;
 
 impl World {
@@ -50,13 +49,7 @@ impl World {
             }
             Fault::Reset => {
                 self.forget(node);
-                let before = self.cluster.nodes[usize::from(node)].resets;
-                self.cluster.event(node, Event::Reset);
-                while self.cluster.nodes[usize::from(node)].resets == before {
-                    if !self.cluster.step() {
-                        return Err(format!("the reset of node {node} never ends"));
-                    }
-                }
+                self.cluster.reset(node);
                 let end = (EXPORTS + u64::from(SLOTS) * UNIT) as usize;
                 self.cluster.nodes[usize::from(node)].ram[..end].fill(0);
                 self.begin(node);

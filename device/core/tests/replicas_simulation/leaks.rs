@@ -2,6 +2,7 @@
 //! No leaks: a board that has returned everything equals a new one.
 
 use super::world::{NODES, World, boards, give_back};
+use crate::common::Driver;
 use telegraphos_device_core::Hib;
 
 /// Fields to ignore, by name in the board's debug output: counts (incarnations, requests, numbers that are not reused);

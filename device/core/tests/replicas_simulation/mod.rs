@@ -87,9 +87,7 @@ fn run(seed: u64, bug: Option<Bug>, switch_bug: Option<SwitchBug>) -> Result<Tal
             let fault = [Fault::Reset, Fault::Crash, Fault::Flap, Fault::Flap][world.below(4)];
             world.fault(node, fault)?;
         }
-        for _ in 0..world.below(pace) {
-            world.cluster.step();
-        }
+        world.cluster.some_steps(pace);
     }
     world.rest()?;
     world.check_programs()?;

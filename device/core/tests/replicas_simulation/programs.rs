@@ -4,6 +4,7 @@
 use super::pending::{Atomic, Load, Quiet};
 use super::record::{COUNTED, Stored, WORDS, lanes_at, offset_of};
 use super::world::{BUSY_PAGES, NODES, PAGES, Place, SLOTS, State, World};
+use crate::common::{Driver, atomic_steps};
 use telegraphos_wire::context::{Launch, Operation};
 use telegraphos_wire::{AtomicOp, Status};
 
@@ -197,9 +198,7 @@ impl World {
         let operand = if op == AtomicOp::Add { 1 } else { repeated(store.number, size) };
         let address = self.cluster.address(node, slot, offset);
         let launch = Launch { operation: Operation::Atomic { op, size }, notify: false, cookie };
-        for step in crate::common::Cluster::atomic_steps(launch, operand, compare.unwrap_or(0), address) {
-            self.cluster.launch_step(node, 0, ATOMIC_SLOT, step);
-        }
+        self.cluster.launch(node, 0, ATOMIC_SLOT, atomic_steps(launch, operand, compare.unwrap_or(0), address));
         self.programs[usize::from(node)].atomic = Some(Atomic { mended, cookie, place, store, compare });
         self.count("atomics");
     }
@@ -226,7 +225,7 @@ impl World {
     /// Stores fail only after a fault.
     fn failed(&mut self, node: u16, place: usize) -> Result<(), String> {
         let (_, slot) = World::at(place);
-        let status = self.cluster.nodes[usize::from(node)].hib.import_state(slot as u16) >> 16;
+        let status = self.cluster.hib(node).import_state(slot as u16) >> 16;
         if self.places[place].state != State::Living || status == 0 {
             return Ok(());
         }
@@ -274,7 +273,7 @@ impl World {
     /// I4, and that every value read was stored.
     fn load_answered(&mut self, node: u16) -> Result<(), String> {
         let Some(Load { token, .. }) = self.programs[usize::from(node)].load else { return Ok(()) };
-        let Some(found) = self.cluster.nodes[usize::from(node)].reads.remove(&token) else { return Ok(()) };
+        let Some(found) = self.cluster.answer(node, token) else { return Ok(()) };
         let Some(load) = self.programs[usize::from(node)].load.take() else { return Ok(()) };
         let entry = &self.places[load.place];
         let failed = found == u64::MAX >> (64 - 8 * u32::from(load.size));

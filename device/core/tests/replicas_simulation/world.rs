@@ -2,12 +2,10 @@
 //! The nodes and their replicated pages: the test's state of them, and the observed changes of their boards.
 
 use super::record::{COUNTED, Home, Life, Page, Stored, WORDS, word_at};
-use crate::common::{Change, Changed, Cluster, EXPORTS};
+use crate::common::{Change, Changed, Cluster, Driver, EXPORTS, context_close, grant_clear};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use telegraphos_device_core::{Bug, Event};
-use telegraphos_wire::admin;
-use telegraphos_wire::admin::Command;
 use telegraphos_wire::{Rights, UNIT, WindowLayout};
 
 pub(crate) const NODES: u16 = 64;
@@ -138,17 +136,22 @@ pub(crate) struct World {
 
 /// The boards of a seed: small and large counter caches, with and without fan-out by the switch, few credits.
 pub(crate) fn boards(seed: u64, bug: Option<Bug>, switch_bug: Option<telegraphos_fabric_core::Bug>) -> Cluster {
-    let mut cluster = Cluster::over_switch(NODES, seed, switch_bug, |config| {
-        let node = u64::from(config.node);
-        let one_of = |of: &[u32], choice: u64| of[(choice % of.len() as u64) as usize];
-        config.bug = bug;
-        config.window = WindowLayout::new(6, OFFSET_BITS).unwrap();
-        config.imports = SLOTS as u16;
-        config.pending_writes = one_of(&[1, 4, 32], if seed % 4 == 3 { node } else { seed % 4 }) as u16;
-        config.fanout_by_switch = one_of(&[1, 0], if seed / 4 % 3 == 2 { node } else { seed / 4 % 3 }) == 1;
-        config.credits = [one_of(&[1, 2, 4], seed / 12); 4];
-        config.outstanding = one_of(&[1, 3, 8], seed / 36);
-    });
+    let mut cluster = Cluster::over_switch(
+        NODES,
+        seed,
+        |switch| switch.bug = switch_bug,
+        |config| {
+            let node = u64::from(config.node);
+            let one_of = |of: &[u32], choice: u64| of[(choice % of.len() as u64) as usize];
+            config.bug = bug;
+            config.window = WindowLayout::new(6, OFFSET_BITS).unwrap();
+            config.imports = SLOTS as u16;
+            config.pending_writes = one_of(&[1, 4, 32], if seed % 4 == 3 { node } else { seed % 4 }) as u16;
+            config.fanout_by_switch = one_of(&[1, 0], if seed / 4 % 3 == 2 { node } else { seed / 4 % 3 }) == 1;
+            config.credits = [one_of(&[1, 2, 4], seed / 12); 4];
+            config.outstanding = one_of(&[1, 3, 8], seed / 36);
+        },
+    );
     if seed % 8 == 1 {
         cluster.use_rings(true);
     }
@@ -182,7 +185,7 @@ impl World {
             world.places[at].page = Some(page);
             world.places[at].disturbed = false;
             let set = world.replica_set(at, Home { node, slot, generation });
-            if world.cluster.admin(node, set.into()).status != 0 {
+            if world.cluster.admin(node, set).status != 0 {
                 return Err(format!("node {node} cannot be the home of page {page}"));
             }
             world.open(at);
@@ -289,10 +292,10 @@ impl World {
 /// Releases everything else that drivers have, and reads the events.
 pub(crate) fn give_back(cluster: &mut Cluster) {
     for node in 0..NODES {
-        let clear = Command { opcode: admin::GRANT_CLEAR, count: SLOTS, ..Command::default() };
+        let clear = grant_clear(0, SLOTS);
         cluster.event(node, Event::IntakeDry);
         cluster.admin(node, clear);
-        cluster.admin(node, Command { opcode: admin::CONTEXT_CLOSE, ..Command::default() });
+        cluster.admin(node, context_close(0));
     }
     cluster.settle();
     for node in 0..NODES {

@@ -2,22 +2,22 @@
 //! Scripts for the target `hib`: what drivers and processes of two nodes do. They are made by doing it, since later
 //! commands carry what earlier ones have returned.
 
-use std::ops::Range;
-
 use telegraphos_device_core::Bar;
 use telegraphos_fuzz_targets::hib::{Op, World};
-use telegraphos_wire::admin::{self, BLOCK_SIZE, COMPLETION_OFFSET, Command, Completion, QueueCommand, ReplicaCommand};
+use telegraphos_testkit::world::commands::{
+    context_open, grant_clear, grant_set, import_ack, import_clear, import_pages, import_set, lookup, publish,
+    queue_resume, queue_set, replica_clear, replica_move, replica_set,
+};
+use telegraphos_testkit::world::{ADMIN, EVENTS, STATUS_PAGES};
+use telegraphos_wire::admin::{self, BLOCK_SIZE, COMPLETION_OFFSET, Command, Completion};
 use telegraphos_wire::context::{self, Argument, Launch, NumberedArgument, Operation};
 use telegraphos_wire::queue::Shape;
 use telegraphos_wire::range::{self, Run};
 use telegraphos_wire::regs::Register;
 use telegraphos_wire::{Aperture, AtomicOp, Packet, Rights, UNIT, WindowAddress, WindowLayout};
 
-use super::packets::{self, name};
+use super::packets;
 
-const ADMIN: u64 = 0x1_0000;
-const EVENTS: u64 = 0x2_0000;
-const STATUS_PAGES: u64 = 0x3_0000;
 /// Export page p of a node lies here.
 const EXPORTS: u64 = 0x4_0000;
 const INCARNATION: u64 = 0x1000;
@@ -61,8 +61,7 @@ impl Script {
         self.register(at, Register::EventBase, EVENTS);
         self.register(at, Register::EventSize, 64);
         self.register(at, Register::Control, 1);
-        let open = Command { opcode: admin::CONTEXT_OPEN, address: STATUS_PAGES, key: KEY, ..Command::default() };
-        self.ok(at, open);
+        self.ok(at, context_open(0, STATUS_PAGES, KEY));
     }
 
     fn register(&mut self, at: usize, register: Register, data: u64) {
@@ -76,9 +75,9 @@ impl Script {
     }
 
     /// A command from its post to its completion.
-    fn admin(&mut self, at: usize, mut command: Command) -> Completion {
+    fn admin(&mut self, at: usize, command: impl Into<Command>) -> Completion {
         self.seq += 1;
-        command.seq = self.seq;
+        let command = Command { seq: self.seq, ..command.into() };
         // Its own slot, which is zero, as far as there are enough.
         let slot = u64::from(self.seq % 64);
         let address = ADMIN + slot * BLOCK_SIZE as u64;
@@ -92,65 +91,24 @@ impl Script {
         done
     }
 
-    fn ok(&mut self, at: usize, command: Command) -> Completion {
+    fn ok(&mut self, at: usize, command: impl Into<Command>) -> Completion {
+        let command = command.into();
         let done = self.admin(at, command);
         assert_eq!(done.status, 0, "{command:?}");
         done
     }
 
-    fn publish(&mut self, at: usize, pages: Range<u32>, rights: Rights, length: u64, generation: u64, text: &str) {
-        let publish = Command {
-            opcode: admin::SEGMENT_PUBLISH,
-            index: pages.start,
-            count: pages.end - pages.start,
-            length,
-            generation,
-            rights_owner: rights.0,
-            rights_others: rights.0,
-            name: name(text),
-            ..Command::default()
-        };
-        self.ok(at, publish);
-    }
-
     /// Export pages, published.
     fn export(&mut self, at: usize, page: u32, count: u32, rights: Rights, text: &str) {
-        let length = u64::from(count) * UNIT;
-        let grant = Command {
-            opcode: admin::GRANT_SET,
-            index: page,
-            count,
-            address: EXPORTS + u64::from(page) * UNIT,
-            length,
-            rights: rights.0,
-            nodes: [u64::MAX; 4],
-            ..Command::default()
-        };
-        let done = self.ok(at, grant);
-        self.publish(at, page..page + count, rights, length, done.generation, text);
-    }
-
-    fn lookup(&mut self, at: usize, node: u16, text: &str) -> Completion {
-        self.ok(at, Command { opcode: admin::LOOKUP, node, name: name(text), ..Command::default() })
+        let address = EXPORTS + u64::from(page) * UNIT;
+        let done = self.ok(at, grant_set(page, count, address, rights));
+        self.ok(at, publish(text, page, u64::from(count) * UNIT, done.generation, rights));
     }
 
     /// The segment of that name as this import, at the window slot of the same number.
     fn import(&mut self, at: usize, node: u16, import: u16, text: &str, taken: u32) {
-        let found = self.lookup(at, node, text);
-        let set = Command {
-            opcode: admin::IMPORT_SET,
-            import,
-            node,
-            index: import.into(),
-            count: found.count,
-            page: found.index,
-            generation: found.generation,
-            length: found.length,
-            rights: found.rights as u16,
-            taken,
-            ..Command::default()
-        };
-        self.ok(at, set);
+        let found = self.ok(at, lookup(node, text));
+        self.ok(at, Command { taken, ..import_set(import, node, import.into(), &found) });
     }
 
     fn window(aperture: Aperture, node: u16, slot: u64, offset: u64) -> u64 {
@@ -222,12 +180,12 @@ fn stores() -> Script {
     s.store(0, 1, 1, UNIT - 1, 1, 5);
     s.op(0, Op::Deliver);
     s.op(1, Op::Perform(0));
-    s.ok(1, Command { opcode: admin::GRANT_CLEAR, index: 0, count: 2, ..Command::default() });
+    s.ok(1, grant_clear(0, 2));
     s.store(0, 1, 0, 0, 4, 1);
     s.quiet(0);
     s.op(0, Op::Run);
-    s.ok(0, Command { opcode: admin::IMPORT_ACK, import: 0, ..Command::default() });
-    s.ok(0, Command { opcode: admin::IMPORT_CLEAR, import: 0, ..Command::default() });
+    s.ok(0, import_ack(0));
+    s.ok(0, import_clear(0));
     s.op(0, Op::IntakeDry);
     s
 }
@@ -292,18 +250,9 @@ fn ranges() -> Script {
         assert_ne!(grant(&mut s, list, 4, generation).status, 0);
     }
     assert_eq!(grant(&mut s, &runs[2..], 4, generation).status, 0);
-    s.publish(0, page..page + 1, DATA, LENGTH, generation, "range");
+    s.ok(0, publish("range", page, LENGTH, generation, DATA));
     s.import(1, 0, 5, "range", 0);
-    let own = Command {
-        opcode: admin::IMPORT_SET,
-        import: 4,
-        page,
-        generation,
-        length: LENGTH,
-        rights: DATA.0,
-        ..Command::default()
-    };
-    s.ok(0, own);
+    s.ok(0, Command { length: LENGTH, ..import_pages(4, 0, 0, (page, 0), generation, DATA) });
     let numbered = |s: &mut Script, which: u8, import: u16, offset: u64| {
         let argument = NumberedArgument { slot: 1, which, import, offset };
         s.context(0, context::ARGUMENT, argument.encode());
@@ -328,11 +277,10 @@ fn ranges() -> Script {
     copy(&mut s, (0, 0), (4, 0), LENGTH);
     s.op(0, Op::Perform(0));
     s.op(1, Op::Deliver);
-    let clear = Command { opcode: admin::GRANT_CLEAR, index: page, count: 1, ..Command::default() };
-    s.ok(0, clear);
+    s.ok(0, grant_clear(page, 1));
     copy(&mut s, (4, 0), (0, 0), 8);
     s.op(0, Op::Run);
-    s.ok(0, Command { opcode: admin::IMPORT_CLEAR, import: 4, ..Command::default() });
+    s.ok(0, import_clear(4));
     s.op(0, Op::Run);
     s
 }
@@ -359,17 +307,8 @@ fn gates() -> Script {
         ..Command::default()
     };
     let generation = s.ok(0, grant).generation;
-    s.publish(0, page..page + 1, DATA, LENGTH, generation, "range");
-    let own = Command {
-        opcode: admin::IMPORT_SET,
-        import: 4,
-        page,
-        generation,
-        length: LENGTH,
-        rights: DATA.0,
-        ..Command::default()
-    };
-    s.ok(0, own);
+    s.ok(0, publish("range", page, LENGTH, generation, DATA));
+    s.ok(0, Command { length: LENGTH, ..import_pages(4, 0, 0, (page, 0), generation, DATA) });
     let gate = |s: &mut Script, import: u16, node: u64, length: u64| {
         let argument = NumberedArgument { slot: 1, which: 0, import, offset: 0 };
         s.context(0, context::ARGUMENT, argument.encode());
@@ -377,8 +316,7 @@ fn gates() -> Script {
         s.launch(0, Operation::Gate, length);
         s.op(0, Op::Run);
     };
-    let lookup = Command { opcode: admin::LOOKUP, node: 0, name: name("range"), ..Command::default() };
-    assert_ne!(s.admin(1, lookup).status, 0);
+    assert_ne!(s.admin(1, lookup(0, "range")).status, 0);
     gate(&mut s, 4, 1, LENGTH);
     s.import(1, 0, 5, "range", 0);
     s.import(1, 1, 6, "segment", 0);
@@ -398,7 +336,7 @@ fn gates() -> Script {
     s.op(0, Op::Perform(0));
     s.op(1, Op::Deliver);
     gate(&mut s, 4, 0, 0);
-    s.ok(0, Command { opcode: admin::GRANT_CLEAR, index: page, count: 1, ..Command::default() });
+    s.ok(0, grant_clear(page, 1));
     s.op(0, Op::Run);
     s
 }
@@ -410,17 +348,8 @@ fn queue() -> Script {
     let address = EXPORTS + 2 * UNIT;
     let empty = shape.empty().encode().to_le_bytes();
     s.memory(1, address, &[&empty[..4], &empty[..4]].concat());
-    let set = QueueCommand {
-        opcode: admin::QUEUE_SET,
-        page: 2,
-        words: 8,
-        width: 4,
-        address,
-        nodes: [u64::MAX; 4],
-        ..QueueCommand::default()
-    };
-    let done = s.ok(1, set.into());
-    s.publish(1, 2..3, Rights::ENQUEUE, shape.bytes(), done.generation, "queue");
+    let done = s.ok(1, queue_set(2, shape, address));
+    s.ok(1, publish("queue", 2, shape.bytes(), done.generation, Rights::ENQUEUE));
     s.import(0, 1, 1, "queue", 0);
     let offset = Script::window(Aperture::Enqueue, 1, 1, 0);
     for data in 1..=10 {
@@ -428,7 +357,7 @@ fn queue() -> Script {
     }
     s.op(0, Op::Run);
     s.memory(1, address, &[&empty[..4], &empty[..4]].concat());
-    s.admin(1, Command { opcode: admin::QUEUE_RESUME, index: 2, ..Command::default() });
+    s.admin(1, queue_resume(2));
     s.quiet(0);
     s.op(0, Op::Run);
     s
@@ -443,15 +372,8 @@ fn replicas() -> Script {
         s.import(at, at as u16, 3, "page", 8);
     }
     for at in 0..2 {
-        let home = s.lookup(at, 0, "page");
-        let set = ReplicaCommand {
-            opcode: admin::REPLICA_SET,
-            mode: admin::COUNTERS,
-            home_page: home.index,
-            home_generation: home.generation,
-            ..ReplicaCommand::default()
-        };
-        s.ok(at, set.into());
+        let home = s.ok(at, lookup(0, "page"));
+        s.ok(at, replica_set(0, admin::COUNTERS, 0, home.index, home.generation));
     }
     for n in 0..3 {
         for at in 0..2 {
@@ -459,10 +381,10 @@ fn replicas() -> Script {
         }
     }
     s.op(0, Op::Run);
-    s.admin(1, Command { opcode: admin::REPLICA_MOVE, ..Command::default() });
+    s.admin(1, replica_move(0));
     s.store(0, 0, 3, 0, 4, 1);
     s.op(0, Op::Pass(10_000_000));
-    s.admin(1, Command { opcode: admin::REPLICA_CLEAR, ..Command::default() });
+    s.admin(1, replica_clear(0));
     s.op(0, Op::Run);
     s
 }

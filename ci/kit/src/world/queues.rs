@@ -3,30 +3,31 @@
 //! step. The models cover their inner steps.
 
 use super::Cluster;
+use super::commands::queue_resume;
+use super::driver::Driver;
 use std::collections::VecDeque;
-use telegraphos_wire::admin::{self, Command};
 use telegraphos_wire::queue::{FIRST, HEAD_WORD, HeaderWord, Shape, TAIL_WORD};
 use telegraphos_wire::{Status, event};
 
-pub(crate) struct Owner {
-    pub(crate) id: u16,
-    pub(crate) page: u32,
-    pub(crate) shape: Shape,
+pub struct Owner {
+    pub id: u16,
+    pub page: u32,
+    pub shape: Shape,
     /// Elements in linked buffers, oldest first.
-    pub(crate) linked: VecDeque<u64>,
+    pub linked: VecDeque<u64>,
     /// Slot and number of the last resume.
     resume: Option<(u32, u32)>,
 }
 
 impl Owner {
     /// Makes the queue and publishes it under `name`.
-    pub(crate) fn new(c: &mut Cluster, id: u16, page: u32, name: &str, words: u32, width: u32) -> Owner {
+    pub fn new(c: &mut Cluster, id: u16, page: u32, name: &str, words: u32, width: u32) -> Owner {
         let shape = Shape::new(words, width).unwrap();
         c.make_queue(id, name, page, shape);
         Owner { id, page, shape, linked: VecDeque::new(), resume: None }
     }
 
-    pub(crate) fn header(&self, c: &Cluster, word: u64) -> HeaderWord {
+    pub fn header(&self, c: &Cluster, word: u64) -> HeaderWord {
         let value = c.peek(self.id, self.page, word, self.shape.width());
         self.shape.header(value).unwrap_or_else(|| panic!("word {word} is {value:#x}"))
     }
@@ -44,29 +45,28 @@ impl Owner {
     }
 
     /// The oldest element, if there is one.
-    pub(crate) fn pop(&mut self, c: &mut Cluster) -> Option<u64> {
+    pub fn pop(&mut self, c: &mut Cluster) -> Option<u64> {
         self.linked.pop_front().or_else(|| self.committed(c, Some(1)).first().copied())
     }
 
     /// Whether the board has stopped the queue and the stop is not handled yet.
-    pub(crate) fn is_stopped(&self, c: &Cluster) -> bool {
+    pub fn is_stopped(&self, c: &Cluster) -> bool {
         let state = c.nodes[usize::from(self.id)].hib.queue_state(self.page);
         state & event::QUEUE_OVERFLOW != 0
     }
 
     /// Copies, links, and resumes the board.
-    pub(crate) fn handle(&mut self, c: &mut Cluster) {
+    pub fn handle(&mut self, c: &mut Cluster) {
         assert!(self.is_stopped(c));
         let words = self.committed(c, None);
         self.linked.extend(words);
         let first = HeaderWord { size: self.shape.words(), index: FIRST };
         c.poke(self.id, self.page, HEAD_WORD, self.shape.width(), first.encode().into());
-        let resume = Command { opcode: admin::QUEUE_RESUME, index: self.page, ..Command::default() };
-        self.resume = Some((c.post(self.id, resume), c.last_command(self.id)));
+        self.resume = Some((c.post(self.id, queue_resume(self.page)), c.last_command(self.id)));
     }
 
     /// Whether the last resume has been answered, as it must.
-    pub(crate) fn resumed(&self, c: &Cluster) -> bool {
+    pub fn resumed(&self, c: &Cluster) -> bool {
         let Some((slot, seq)) = self.resume else { return true };
         let done = c.completion(self.id, slot);
         assert!(done.seq != seq || done.status == Status::Ok as u32, "{done:?}");
@@ -75,7 +75,7 @@ impl Owner {
     }
 
     /// All elements, oldest first; handles overflows as they occur.
-    pub(crate) fn drain(&mut self, c: &mut Cluster) -> Vec<u64> {
+    pub fn drain(&mut self, c: &mut Cluster) -> Vec<u64> {
         let mut out = Vec::new();
         loop {
             c.settle();

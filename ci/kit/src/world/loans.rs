@@ -6,7 +6,7 @@ use super::Cluster;
 use std::any::Any;
 use std::sync::{Arc, Mutex, Weak};
 use telegraphos_device_core::{Piece, Step, StepResult};
-use telegraphos_wire::{Block, Lender, Loan};
+use telegraphos_wire::{Block, Lender, Loan, Status};
 
 #[derive(Debug)]
 struct Lent {
@@ -23,19 +23,16 @@ impl Lent {
 }
 
 /// Where a piece lies in the memory.
-pub(super) fn span(piece: &Piece) -> std::ops::Range<usize> {
+fn span(piece: &Piece) -> std::ops::Range<usize> {
     piece.address as usize..piece.address as usize + piece.length as usize
 }
 
-/// Stores bytes to pieces.
-pub(super) fn place(ram: &mut [u8], pieces: &[Piece], bytes: &[u8]) {
-    let mut rest = bytes;
-    for piece in pieces {
-        let (now, later) = rest.split_at(piece.length as usize);
-        ram[span(piece)].copy_from_slice(now);
-        rest = later;
+/// A step, and the pieces of its block if there are several.
+fn apart(step: &Step) -> (&Step, Option<Arc<Vec<Piece>>>) {
+    match step {
+        Step::Pieces { step, pieces } => (step, Some(pieces.clone())),
+        step => (step, None),
     }
-    assert!(rest.is_empty(), "the pieces are shorter than the block");
 }
 
 impl Lender for Lent {
@@ -50,14 +47,31 @@ impl Lender for Lent {
 
 /// The loans of one node.
 #[derive(Debug, Default)]
-pub(crate) struct Loans {
+pub struct Loans {
     lent: Vec<Weak<Lent>>,
     /// Blocks lent so far.
-    pub(crate) count: usize,
+    pub count: usize,
 }
 
 impl Loans {
-    pub(super) fn lend(&mut self, node: u16, pieces: &[Piece]) -> Loan {
+    /// The result of a step that is to lend memory, if it is one and the memory is there.
+    pub(super) fn lend(&mut self, node: u16, ram: &[u8], step: &Step) -> Option<StepResult> {
+        let (step, pieces) = apart(step);
+        let (pieces, block) = match step {
+            Step::Lend { address, length } => (Piece::of(*address, *length as usize, &pieces), false),
+            Step::LoadBlock { address, length, lend: true, .. } => {
+                (Piece::of(*address, *length as usize, &pieces), true)
+            }
+            _ => return None,
+        };
+        if pieces.iter().any(|piece| span(piece).end > ram.len()) {
+            return Some(StepResult::Failed(Status::MemoryFault));
+        }
+        let loan = self.loan(node, &pieces);
+        Some(if block { StepResult::Block(Block::Lent(loan)) } else { StepResult::Lent(Some(loan)) })
+    }
+
+    fn loan(&mut self, node: u16, pieces: &[Piece]) -> Loan {
         let length: u32 = pieces.iter().map(|piece| piece.length).sum();
         let ranges = pieces.iter().map(span).collect();
         let lent = Arc::new(Lent { node, ranges, returned: Mutex::default() });
@@ -78,7 +92,7 @@ impl Loans {
     }
 
     /// Blocks that are lent and were not taken back.
-    pub(crate) fn outstanding(&self) -> usize {
+    pub fn outstanding(&self) -> usize {
         let lent = self.lent.iter().filter_map(Weak::upgrade);
         lent.filter(|lent| lent.returned.lock().unwrap().is_none()).count()
     }
@@ -87,20 +101,27 @@ impl Loans {
 impl Cluster {
     /// A step with the bytes of its block instead of the loan, and whether they are in their place already.
     pub(super) fn with_bytes(&self, id: u16, step: Step) -> (Step, bool) {
-        let Step::StoreBlock { address, data: Block::Lent(loan) } = &step else { return (step, false) };
+        let (Step::StoreBlock { address, data: Block::Lent(loan) }, pieces) = apart(&step) else {
+            return (step, false);
+        };
         let lent = loan.lender().as_any().downcast_ref::<Lent>().unwrap();
         let returned = lent.returned.lock().unwrap().clone();
         let bytes = returned.unwrap_or_else(|| lent.bytes_in(&self.nodes[usize::from(lent.node)].ram));
         let there = lent.node == id && lent.ranges[0].start as u64 == *address;
-        (Step::StoreBlock { address: *address, data: bytes.into() }, there)
+        let whole = Step::StoreBlock { address: *address, data: bytes.into() };
+        let step = match pieces {
+            None => whole,
+            Some(pieces) => Step::Pieces { step: Box::new(whole), pieces },
+        };
+        (step, there)
     }
 
     /// Performs a load to memory that another node lends, if it is still lent.
-    pub(super) fn fill(&mut self, id: u16, step: &Step, pieces: &Option<Arc<Vec<Piece>>>) -> Option<StepResult> {
-        let Step::LoadBlock { address, length, into: Some(loan), .. } = step else { return None };
+    pub(super) fn fill(&mut self, id: u16, step: &Step) -> Option<StepResult> {
+        let (Step::LoadBlock { address, length, into: Some(loan), .. }, pieces) = apart(step) else { return None };
         let lent = loan.lender().as_any().downcast_ref::<Lent>().unwrap();
         let node = &mut self.nodes[usize::from(id)];
-        let pieces = Piece::of(*address, *length as usize, pieces);
+        let pieces = Piece::of(*address, *length as usize, &pieces);
         let mut bytes = Vec::new();
         for piece in &pieces {
             bytes.extend_from_slice(node.ram.get(span(piece))?);

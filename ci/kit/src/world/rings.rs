@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use super::driver::Driver;
 use super::{Choice, Cluster, pull, push};
 use telegraphos_device_core::{Event, RingAction, RingEvent};
 use telegraphos_fabric_core::rings::{RingChange, RingPairs};
@@ -12,37 +13,37 @@ use telegraphos_wire::link::Frame;
 
 /// One direction of a ring: what was written stays until the other end takes it, or closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Way {
-    pub(crate) from: u16,
-    pub(crate) to: u16,
+pub struct Way {
+    pub from: u16,
+    pub to: u16,
     /// The incarnations of the lower and of the higher node.
-    pub(crate) of: [u64; 2],
+    pub of: [u64; 2],
 }
 
-pub(crate) struct Rings {
-    pub(crate) pairs: RingPairs,
+pub struct Rings {
+    pub pairs: RingPairs,
     /// By node and peer: the ring that it has open.
     open: BTreeMap<(u16, u16), [u64; 2]>,
     /// Ends that have not arrived at their node: node, peer, ring.
     coming: BTreeSet<(u16, u16, [u64; 2])>,
     ways: BTreeMap<Way, VecDeque<Frame>>,
     /// Nodes that something looks at, so that nothing may pass beside the switch.
-    pub(crate) observed: BTreeSet<u16>,
+    pub observed: BTreeSet<u16>,
     /// Packets that passed by rings.
-    pub(crate) packets: u64,
+    pub packets: u64,
     /// Something begins and ends to look at nodes at any time.
     pub(super) restless: bool,
     /// Pairs of which both ends have left a withdrawn ring.
-    pub(crate) withdrawn: u64,
+    pub withdrawn: u64,
     /// Ends that cannot be opened: node, peer.
-    pub(crate) unable: BTreeSet<(u16, u16)>,
+    pub unable: BTreeSet<(u16, u16)>,
 }
 
 const CREDITS: u32 = 6;
 
 impl Cluster {
     /// From now on the switch's process offers rings. `restless`: and withdraws some at any time, for a while.
-    pub(crate) fn use_rings(&mut self, restless: bool) {
+    pub fn use_rings(&mut self, restless: bool) {
         assert!(self.fabric.is_some(), "rings need a switch");
         let mut pairs = RingPairs::new(16);
         let count = self.nodes.len() as u16;
@@ -65,7 +66,7 @@ impl Cluster {
     }
 
     /// What these nodes exchange must pass the switch, or need not any more.
-    pub(crate) fn observe(&mut self, nodes: &[u16]) {
+    pub fn observe(&mut self, nodes: &[u16]) {
         if let Some(rings) = &mut self.rings {
             rings.observed = nodes.iter().copied().collect();
             rings.pairs.reconsider();
@@ -74,7 +75,7 @@ impl Cluster {
     }
 
     /// Whether a node has a ring to another one open.
-    pub(crate) fn has_ring(&self, id: u16, peer: u16) -> bool {
+    pub fn has_ring(&self, id: u16, peer: u16) -> bool {
         self.rings.as_ref().is_some_and(|rings| rings.open.contains_key(&(id, peer)))
     }
 
