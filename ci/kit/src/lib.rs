@@ -6,6 +6,7 @@
 //! - [`finds`], [`bug_table!`]: each deliberate bug is found by the check that names it.
 //! - [`eventually`]: waits with a deadline.
 //! - [`CLibrary`]: a library for C, its header, and programs that are linked with it.
+//! - [`Served`]: a server's loop in a thread that ends with its test.
 //! - [`Daemon`]: a process that ends with its test; [`Ended`]: what a program returned and wrote.
 #![forbid(unsafe_code)]
 #![allow(clippy::panic, clippy::expect_used, reason = "a failure here is the failure of a test")]
@@ -15,6 +16,7 @@ mod c;
 mod daemon;
 mod random;
 mod seeds;
+mod served;
 mod waits;
 
 pub use bugs::{finds, has_check};
@@ -22,4 +24,5 @@ pub use c::CLibrary;
 pub use daemon::{Daemon, Ended};
 pub use random::{Number, Rng};
 pub use seeds::{Scale, over_seeds, over_seeds_on_all_processors, panic_message, scale, seed, seed_or, seeds};
+pub use served::Served;
 pub use waits::{PATIENCE, eventually};
