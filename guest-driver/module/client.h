@@ -17,10 +17,6 @@ struct tg_remote;
 struct tg_replicated;
 struct tg_segment;
 
-/* Apertures of the window, which wire/src/window.rs numbers. */
-#define TG_APERTURE_PLAIN 0
-#define TG_APERTURE_ARGUMENT 1
-
 /**
  * struct tg_client - a client of all boards
  * @add: There is another board. Returns what it has for it, or NULL. May sleep.

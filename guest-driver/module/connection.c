@@ -22,10 +22,6 @@
 #include "compat.h"
 #include "driver.h"
 
-#define TG_CONNECTION_PREFIX "tcp:"
-/* Characters of WHAT: the longest name of a connection has 47 others. */
-#define TG_CONNECTION_WHAT 8
-
 /* Whether it connects two addresses of IPv4, as a socket of IPv6 may, too. */
 static bool tg_connection_is_ipv4(const struct sock *sk)
 {

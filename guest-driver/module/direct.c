@@ -36,9 +36,6 @@
 #include "direct.h"
 #include "driver.h"
 
-#define TG_BAR_REGISTERS 0
-#define TG_BAR_MEMORY 2
-
 /* All that have a board or a memory device. Taken inside op_lock, outside map_lock. */
 static LIST_HEAD(tg_directs);
 static DEFINE_MUTEX(tg_direct_lock);
@@ -682,10 +679,10 @@ static int tg_direct_identify(struct pci_dev *pdev, void __iomem *regs, struct t
 	group->place = readl(regs + TG_DIRECT_PLACE);
 	if (!group->members || group->members > TG_DIRECT_MAX_MEMBERS ||
 	    group->place >= group->members || !group->slice || group->slice % TG_UNIT ||
-	    group->slice > pci_resource_len(pdev, TG_BAR_MEMORY) / group->members) {
+	    group->slice > pci_resource_len(pdev, TG_DIRECT_BAR_MEMORY) / group->members) {
 		dev_err(&pdev->dev, "%u members with %llu bytes each, this one the %u. of them, in BAR2 %pR: out of range\n",
 			group->members, group->slice, group->place,
-			&pdev->resource[TG_BAR_MEMORY]);
+			&pdev->resource[TG_DIRECT_BAR_MEMORY]);
 		return -ENODEV;
 	}
 	for (i = 0; i < sizeof(group->name) / 8; i++)
@@ -749,7 +746,7 @@ static int tg_direct_enter(struct pci_dev *pdev, void __iomem *regs, void *base,
 		err = -EINVAL;
 	if (!err) {
 		direct->pdev = pdev;
-		direct->phys = pci_resource_start(pdev, TG_BAR_MEMORY);
+		direct->phys = pci_resource_start(pdev, TG_DIRECT_BAR_MEMORY);
 		direct->base = base;
 		direct->regs = regs;
 		/* Memory of segments that are dead is not used for others before they end. */
@@ -790,7 +787,7 @@ static int tg_direct_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	if (err)
 		goto err_disable;
 	err = -ENOMEM;
-	regs = pci_iomap(pdev, TG_BAR_REGISTERS, TG_DIRECT_BAR0_SIZE);
+	regs = pci_iomap(pdev, TG_DIRECT_BAR_REGISTERS, TG_DIRECT_BAR0_SIZE);
 	if (!regs)
 		goto err_regions;
 	err = tg_direct_identify(pdev, regs, group);
@@ -798,10 +795,10 @@ static int tg_direct_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 		goto err_unmap;
 	/* As memory, so that user mappings of the same pages may be cached, too. */
 	err = -ENOMEM;
-	base = memremap(pci_resource_start(pdev, TG_BAR_MEMORY), group->members * group->slice,
+	base = memremap(pci_resource_start(pdev, TG_DIRECT_BAR_MEMORY), group->members * group->slice,
 			MEMREMAP_WB);
 	if (!base) {
-		dev_err(&pdev->dev, "cannot map BAR2 %pR\n", &pdev->resource[TG_BAR_MEMORY]);
+		dev_err(&pdev->dev, "cannot map BAR2 %pR\n", &pdev->resource[TG_DIRECT_BAR_MEMORY]);
 		goto err_unmap;
 	}
 	mutex_lock(&tg_direct_lock);

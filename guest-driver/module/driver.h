@@ -183,10 +183,9 @@ struct user_struct;
 #define TG_OWNER_KERNEL U32_MAX
 
 /*
- * Names of the kernel's own objects begin so, and no others. To the boards they are of a uid that
- * no process of any user namespace has, so no process is their owner.
+ * To the boards the kernel's own objects (TG_KERNEL_PREFIX) are of a uid that no process of any
+ * user namespace has, so no process is their owner.
  */
-#define TG_KERNEL_PREFIX "kernel:"
 #define TG_UID_KERNEL ((u32)-1)
 
 /* Every node, for tg_remotes_down(). */
@@ -196,7 +195,10 @@ struct user_struct;
 #define TG_GRANT_NODES 256
 
 /* The bits of a context's key. */
-#define TG_KEY_MASK GENMASK_ULL(47, 0)
+#define TG_KEY_MASK GENMASK_ULL(TG_CONTEXT_KEY_BITS - 1, 0)
+
+/* The bits of a cookie. */
+#define TG_COOKIE_MASK GENMASK_ULL(TG_CONTEXT_COOKIE_BITS - 1, 0)
 
 /* A closing file waits this long in all for the board to release its objects. */
 #define TG_CLOSE_PATIENCE (5 * HZ)

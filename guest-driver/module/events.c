@@ -7,9 +7,6 @@
 #include "driver.h"
 #include "trace.h"
 
-#define TG_EVENTS_MIN 4
-#define TG_EVENTS_MAX 65536
-
 static int tg_set_event_entries(const char *value, const struct kernel_param *kp)
 {
 	unsigned int entries;

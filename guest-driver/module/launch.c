@@ -60,9 +60,8 @@
 #define TG_DONE_SLEEP_MIN 20
 #define TG_DONE_SLEEP_MAX 1000
 
-#define TG_COOKIE_MASK GENMASK_ULL(47, 0)
 /* Set in all cookies of the driver, in none of the library. */
-#define TG_COOKIE_KERNEL BIT_ULL(47)
+#define TG_COOKIE_KERNEL BIT_ULL(TG_CONTEXT_COOKIE_BITS - 1)
 #define TG_LENGTH_MASK GENMASK_ULL(47, 0)
 
 /* One at a time on all boards: two that park each other would deadlock. */

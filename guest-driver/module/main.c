@@ -15,10 +15,6 @@
 #include "compat.h"
 #include "driver.h"
 
-#define TG_BAR_REGS 0
-#define TG_BAR_CONTEXTS 2
-#define TG_BAR_WINDOW 4
-
 #define TG_MINORS 256
 
 static dev_t tg_devt;
@@ -462,9 +458,9 @@ static int tg_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	err = dma_set_mask_and_coherent(&pdev->dev, DMA_BIT_MASK(64));
 	if (err)
 		goto err_regions;
-	tg->regs = pci_iomap(pdev, TG_BAR_REGS, TG_BAR0_SIZE);
+	tg->regs = pci_iomap(pdev, TG_BAR_REGISTERS, TG_BAR0_SIZE);
 	if (!tg->regs) {
-		dev_err(&pdev->dev, "cannot map BAR0 %pR\n", &pdev->resource[TG_BAR_REGS]);
+		dev_err(&pdev->dev, "cannot map BAR0 %pR\n", &pdev->resource[TG_BAR_REGISTERS]);
 		err = -ENOMEM;
 		goto err_regions;
 	}

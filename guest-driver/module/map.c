@@ -147,16 +147,15 @@ static vm_fault_t tg_fault_unit(struct vm_fault *vmf, struct tg_object *obj,
 	return ret;
 }
 
-/* The apertures are the quarters of the window: plain, argument, enqueue. */
 static u64 tg_aperture(unsigned long kind)
 {
 	switch (kind) {
 	case TG_MMAP_ARGUMENT:
-		return 1;
+		return TG_APERTURE_ARGUMENT;
 	case TG_MMAP_ENQUEUE:
-		return 2;
+		return TG_APERTURE_ENQUEUE;
 	default:
-		return 0;
+		return TG_APERTURE_PLAIN;
 	}
 }
 

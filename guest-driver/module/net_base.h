@@ -23,9 +23,8 @@
  * board's watch of unit 0 (WORD_ARM) makes an event of it where the reader is asleep; that of
  * unit 1 where the writer waits for room.
  *
- * The segment "tg0.3" is where nodes find each other: word N is of node N, {cookie, echo}. See
- * net_peer.c. The number is that of what the frames look like: nodes with another do not find
- * each other.
+ * The segment TG_NET_HELLO is where nodes find each other: word N is of node N, {cookie, echo}.
+ * See net_peer.c.
  *
  * Whatever another node writes is checked where it is used, and is used once it is a copy.
  */
@@ -47,42 +46,19 @@
 
 #define TG_NET_NAME "telegraphos_net"
 
-/*
- * Where node N says hello, at word N, and in the next unit the word that rings for it. The watch
- * of a page ends with any store there: so the bell has one of its own.
- */
-#define TG_NET_HELLO "tg0.3"
-#define TG_NET_BELL TG_UNIT
-#define TG_NET_HELLO_UNITS 2
-
 /* Nodes of a cluster at most: the segments that are of one node alone are granted to it by name. */
 #define TG_NET_NODES TG_GRANT_NODES
 static_assert(TG_NET_NODES <= (TG_UNIT / 8));
-
-#define TG_NET_TAIL_UNIT 0
-#define TG_NET_HEAD_UNIT 1
-#define TG_NET_FRAME_UNITS 2
 
 /* KiB of the memory of frames. */
 #define TG_NET_RING_MIN 256
 #define TG_NET_RING_MAX 4096
 
 /*
- * Behind the frames: the number of the copy that the other node has made of frames to all, 0 for
- * none, and where it continues to read that.
+ * Bytes of frames to all nodes, which are in a replicated segment. Behind them is a word for each
+ * node: the number of its copy in the upper 48 bits, and where it begins to read that. See
+ * net_multicast.c.
  */
-#define TG_NET_WORDS 64
-#define TG_NET_JOIN 0
-#define TG_NET_ALL_HEAD 8
-
-/*
- * Of the memory of frames to all nodes, which is a replicated segment: the unit of its tail, and
- * that of frames and, behind these, of a word for each node: the number of its copy in the upper
- * 48 bits, and where it begins to read that. See net_multicast.c.
- */
-#define TG_NET_ALL_TAIL_UNIT 0
-#define TG_NET_ALL_FRAME_UNIT 1
-#define TG_NET_ALL_UNITS 2
 #define TG_NET_ALL_SIZE ((u32)TG_UNIT / 2)
 static_assert(TG_NET_NODES <= (TG_UNIT - TG_NET_ALL_SIZE) / 8);
 
@@ -141,10 +117,10 @@ static inline bool tg_net_is_offset(u64 at, u32 size)
  */
 static inline void tg_net_address(u8 to[ETH_ALEN], u32 node)
 {
-	to[0] = 0x02;
-	to[1] = 'T';
-	to[2] = 'G';
-	to[3] = 0;
+	to[0] = TG_NET_ETHERNET >> 24;
+	to[1] = TG_NET_ETHERNET >> 16 & 0xff;
+	to[2] = TG_NET_ETHERNET >> 8 & 0xff;
+	to[3] = TG_NET_ETHERNET & 0xff;
 	to[4] = node >> 8;
 	to[5] = node;
 }

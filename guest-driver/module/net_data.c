@@ -7,8 +7,6 @@
 
 #include "net_base.h"
 
-#define TG_COOKIE_MASK GENMASK_ULL(47, 0)
-
 /* Bytes of a frame in front of its pages. */
 #define TG_NET_LINEAR 256
 

@@ -2,7 +2,8 @@
 /*
  * Telegraphos HIB: the interface between the driver and the board: registers, admin
  * commands and events. Private to the driver; the register TG_REG_VERSION has its version.
- * Everything in memory is little-endian.
+ * Everything in memory is little-endian. Behind it, names and places that the driver has in
+ * common with programs and with other nodes' drivers.
  *
  * Generated from the wire crate; do not edit. Renew with
  *   cargo run -p telegraphos-wire --example hw_header > guest-driver/module/telegraphos_hw.h
@@ -118,6 +119,14 @@
 /* 64 bit, read: Times a store waited for a pending-write counter since reset. */
 #define TG_REG_COUNT_COUNTER_STALLS 0x170
 
+/* BARs */
+/* Registers, for the kernel only. */
+#define TG_BAR_REGISTERS 0x0
+/* A unit for each context. */
+#define TG_BAR_CONTEXTS 0x2
+/* The memory window. */
+#define TG_BAR_WINDOW 0x4
+
 /* BAR0 constants */
 /* Value of the MAGIC register. */
 #define TG_MAGIC 0x46415247454c4554ULL
@@ -143,6 +152,14 @@
 #define TG_CONTROL_IRQ_ENABLE 0x1
 /* CONTROL: writing it resets the board, as at power-on: nothing is granted any more. It reads as set until no access to guest memory is in flight. A driver that takes over from a crashed one writes it before it enables bus mastering. */
 #define TG_CONTROL_RESET 0x2
+
+/* Apertures of the window: the quarters of its BAR */
+/* Loads and stores of remote memory. */
+#define TG_APERTURE_PLAIN 0x0
+/* Stores pass their address to a context. */
+#define TG_APERTURE_ARGUMENT 0x1
+/* Stores are enqueued. */
+#define TG_APERTURE_ENQUEUE 0x2
 
 /* Units */
 /* log2 of the import and export unit */
@@ -392,6 +409,12 @@ struct tg_range_run {
 };
 _Static_assert(sizeof(struct tg_range_run) == 16, "tg_range_run");
 
+/* Event queue */
+/* Fewest entries of the queue: a power of two. */
+#define TG_EVENTS_MIN 0x4
+/* Most entries of the queue. */
+#define TG_EVENTS_MAX 0x10000
+
 /* Events */
 /* Admin slot `index` has completed. */
 #define TG_EVENT_ADMIN_DONE 0x1
@@ -453,6 +476,12 @@ struct tg_event {
 };
 _Static_assert(sizeof(struct tg_event) == 16, "tg_event");
 
+/* BARs of the memory device */
+/* Registers. */
+#define TG_DIRECT_BAR_REGISTERS 0x0
+/* The group's memory. */
+#define TG_DIRECT_BAR_MEMORY 0x2
+
 /* The direct aperture: the memory device and its slices */
 /* Byte offset of a 64-bit register: MAGIC_VALUE. */
 #define TG_DIRECT_MAGIC 0x0
@@ -499,5 +528,45 @@ struct tg_direct_unit {
 	__le32 reserved;
 };
 _Static_assert(sizeof(struct tg_direct_unit) == 16, "tg_direct_unit");
+
+/* Beginnings of names */
+/* Names of the kernel's own objects begin so, and no others. */
+#define TG_KERNEL_PREFIX "kernel:"
+/* Names of what belongs to a TCP connection begin so: a program gives a descriptor and what it is. */
+#define TG_CONNECTION_PREFIX "tcp:"
+
+/* Lengths of names */
+/* Most characters, of a to z, of what something of a connection is: its ends take 47 of a name. */
+#define TG_CONNECTION_WHAT 0x8
+
+/* The network device: names */
+/* The kernel's own segment where nodes find each other: word N is of node N, {cookie, echo}. The number is that of what frames look like: nodes with another do not find each other. */
+#define TG_NET_HELLO "tg0.3"
+
+/* The network device: addresses and places */
+/* The upper 4 bytes of a node's Ethernet address; the lower 2 are its number. */
+#define TG_NET_ETHERNET 0x2544700
+/* Units of the segment HELLO. */
+#define TG_NET_HELLO_UNITS 0x2
+/* Offset in HELLO of the word that rings for a hello: the watch of a page ends with any store there. */
+#define TG_NET_BELL 0x10000
+/* Of the memory for the frames of one other node: the unit of its tail. */
+#define TG_NET_TAIL_UNIT 0x0
+/* The unit of the head for this node's frames to that one. */
+#define TG_NET_HEAD_UNIT 0x1
+/* The first unit of frames. */
+#define TG_NET_FRAME_UNITS 0x2
+/* Bytes behind the frames, for copies of frames to all. */
+#define TG_NET_WORDS 0x40
+/* Offset in these of the number of the copy that the other node has made, 0 for none. */
+#define TG_NET_JOIN 0x0
+/* Offset in these of where it continues to read that. */
+#define TG_NET_ALL_HEAD 0x8
+/* Of the memory of frames to all nodes: the unit of its tail. */
+#define TG_NET_ALL_TAIL_UNIT 0x0
+/* The unit of frames and, behind these, of a word for each node. */
+#define TG_NET_ALL_FRAME_UNIT 0x1
+/* Units of that memory. */
+#define TG_NET_ALL_UNITS 0x2
 
 #endif /* TELEGRAPHOS_HW_H */

@@ -149,6 +149,12 @@
 /* Size of the status page in bytes. */
 #define TG_CONTEXT_STATUS_SIZE 0x1000
 
+/* Bits of a context's words */
+/* Bits of a cookie. */
+#define TG_CONTEXT_COOKIE_BITS 0x30
+/* Bits of a context's key. */
+#define TG_CONTEXT_KEY_BITS 0x30
+
 /* Operations */
 /* Fetch-and-store of the word at argument 0. */
 #define TG_OP_SWAP 0x1

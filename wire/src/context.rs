@@ -39,10 +39,16 @@ use crate::packet::AtomicOp;
 pub const SLOTS: usize = 64;
 /// Bytes of the longest copy.
 pub const MAX_COPY: u64 = 16 << 20;
-/// Bits of the cookie.
-pub const COOKIE_BITS: u32 = 48;
-/// Bits of a context's key.
-pub const KEY_BITS: u32 = 48;
+
+c_consts! {
+    /// Parts of words for the C header.
+    pub BITS: u32, prefix "TG_CONTEXT_" {
+        /// Bits of a cookie.
+        COOKIE_BITS = 48,
+        /// Bits of a context's key.
+        KEY_BITS = 48,
+    }
+}
 
 c_consts! {
     /// Context page layout for the C header.

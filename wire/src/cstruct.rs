@@ -147,3 +147,14 @@ macro_rules! c_consts {
     (@name $prefix:literal $name:ident) => { concat!($prefix, stringify!($name)) };
     (@name $prefix:literal $name:ident $cname:literal) => { concat!($prefix, $cname) };
 }
+
+/// Defines strings and a table of them (C name, value, documentation) for the C header.
+macro_rules! c_strings {
+    ($(#[$meta:meta])* pub $table:ident {
+        $($(#[doc = $doc:literal])* $name:ident as $cname:literal = $value:literal,)*
+    }) => {
+        $($(#[doc = $doc])* pub const $name: &str = $value;)*
+        $(#[$meta])*
+        pub const $table: &[(&str, &str, &str)] = &[$(($cname, $name, concat!($($doc),*)),)*];
+    };
+}

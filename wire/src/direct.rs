@@ -20,6 +20,16 @@
 //! register [`CHANGED`], and the boards of the others notify their drivers: no driver polls the tables.
 
 c_consts! {
+    /// Numbers of the memory device's BARs for the C header; each takes two.
+    pub BARS: u32, prefix "TG_DIRECT_" {
+        /// Registers.
+        BAR_REGISTERS = 0,
+        /// The group's memory.
+        BAR_MEMORY = 2,
+    }
+}
+
+c_consts! {
     /// Registers of BAR0 of the memory device, read-only but for CHANGED, and other constants, for the C header.
     pub ALL: u64, prefix "TG_DIRECT_" {
         /// Byte offset of a 64-bit register: MAGIC_VALUE.

@@ -13,6 +13,16 @@
 //! empty before; the driver looks for entries once more after it has stored the word. So one of the two sees the other.
 
 c_consts! {
+    /// Sizes of the event queue for the C header.
+    pub SIZES: u32, prefix "TG_EVENTS_" {
+        /// Fewest entries of the queue: a power of two.
+        EVENTS_MIN as "MIN" = 4,
+        /// Most entries of the queue.
+        EVENTS_MAX as "MAX" = 65536,
+    }
+}
+
+c_consts! {
     /// Event kinds for the C header.
     pub ALL: u16, prefix "TG_EVENT_" {
         /// Admin slot `index` has completed.

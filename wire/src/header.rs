@@ -7,7 +7,9 @@
 //! cargo run -p telegraphos-wire --example hw_header > guest-driver/module/telegraphos_hw.h
 //! ```
 
-use crate::{CStruct, admin, context, direct, event, ids, packet::Rights, queue, range, regs, uapi};
+use crate::{
+    CStruct, admin, context, direct, event, ids, names, net, packet::Rights, queue, range, regs, uapi, window,
+};
 use core::fmt::{self, Write};
 
 fn table(out: &mut dyn Write, title: &str, rows: &[(&str, u64, &str)]) -> fmt::Result {
@@ -17,6 +19,11 @@ fn table(out: &mut dyn Write, title: &str, rows: &[(&str, u64, &str)]) -> fmt::R
         writeln!(out, "/* {} */\n#define {name} 0x{value:x}{suffix}", doc.trim())?;
     }
     Ok(())
+}
+
+fn strings(out: &mut dyn Write, title: &str, rows: &[(&str, &str, &str)]) -> fmt::Result {
+    writeln!(out, "\n/* {title} */")?;
+    rows.iter().try_for_each(|(name, text, doc)| writeln!(out, "/* {} */\n#define {name} \"{text}\"", doc.trim()))
 }
 
 fn comment(out: &mut dyn Write, indent: &str, doc: &[&str]) -> fmt::Result {
@@ -81,6 +88,7 @@ pub fn generate(out: &mut dyn Write) -> fmt::Result {
         ("Modes of replicated pages", admin::MODES),
         ("COUNTER bits", event::COUNTER_BITS),
         ("Contexts", context::ALL),
+        ("Bits of a context's words", context::BITS),
         ("Operations", context::OPERATIONS),
         ("Launch flags", context::FLAGS),
     ] {
@@ -106,7 +114,8 @@ pub fn generate(out: &mut dyn Write) -> fmt::Result {
     writeln!(out, "\n#endif /* _UAPI_TELEGRAPHOS_H */")
 }
 
-/// Writes `telegraphos_hw.h`: registers, admin commands and events, in the board's byte order.
+/// Writes `telegraphos_hw.h`: registers, admin commands and events, in the board's byte order, and what the driver has
+/// in common with programs and other nodes' drivers besides the user interface.
 ///
 /// # Errors
 /// Those of `out`.
@@ -117,7 +126,8 @@ pub fn generate_hw(out: &mut dyn Write) -> fmt::Result {
 /*
  * Telegraphos HIB: the interface between the driver and the board: registers, admin
  * commands and events. Private to the driver; the register TG_REG_VERSION has its version.
- * Everything in memory is little-endian.
+ * Everything in memory is little-endian. Behind it, names and places that the driver has in
+ * common with programs and with other nodes' drivers.
  *
  * Generated from the wire crate; do not edit. Renew with
  *   cargo run -p telegraphos-wire --example hw_header > guest-driver/module/telegraphos_hw.h
@@ -144,7 +154,9 @@ pub fn generate_hw(out: &mut dyn Write) -> fmt::Result {
             r.offset()
         )?;
     }
+    table(out, "BARs", regs::BARS)?;
     table(out, "BAR0 constants", regs::CONSTANTS)?;
+    table(out, "Apertures of the window: the quarters of its BAR", window::APERTURES)?;
     table(out, "Units", &[("TG_UNIT_SHIFT", u64::from(crate::UNIT_SHIFT), "log2 of the import and export unit")])?;
     table(out, "Admin commands", admin::ALL)?;
     table(out, "Admin slots", admin::SIZES)?;
@@ -156,6 +168,7 @@ pub fn generate_hw(out: &mut dyn Write) -> fmt::Result {
         structure(out, s)?;
     }
     for (title, rows) in [
+        ("Event queue", event::SIZES),
         ("Events", event::ALL),
         ("IMPORT_STATE bits", event::IMPORT_BITS),
         ("CONTEXT_STATE bits", event::CONTEXT_BITS),
@@ -165,9 +178,14 @@ pub fn generate_hw(out: &mut dyn Write) -> fmt::Result {
         table(out, title, rows)?;
     }
     structure(out, &event::Entry::C)?;
+    table(out, "BARs of the memory device", direct::BARS)?;
     table(out, "The direct aperture: the memory device and its slices", direct::ALL)?;
     for s in direct::STRUCTS {
         structure(out, s)?;
     }
+    strings(out, "Beginnings of names", names::ALL)?;
+    table(out, "Lengths of names", names::LENGTHS)?;
+    strings(out, "The network device: names", net::NAMES)?;
+    table(out, "The network device: addresses and places", net::ALL)?;
     writeln!(out, "\n#endif /* TELEGRAPHOS_HW_H */")
 }

@@ -12,6 +12,7 @@
 //!      |  link         | packet   packets between HIBs
 //!   fabric             | link     frames between a HIB and its switch port
 //!   Wireshark          | layout   fields of frames and packets, as tables
+//!   kernels, programs  | names    of segments             net     addresses and places of the network device
 //! ```
 //!
 //! The C header of the guest driver is generated from these tables ([`header`]); a test fails when the
@@ -40,6 +41,8 @@ pub mod header;
 pub mod ids;
 pub mod layout;
 pub mod link;
+pub mod names;
+pub mod net;
 pub mod packet;
 mod packet_error;
 pub mod queue;

@@ -401,32 +401,21 @@ kinds! {
 }
 
 /// Why bytes are not a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The length field is outside its kind's bounds.
+    #[error("frame of {0} bytes: expected its kind's length, {HEAD_LEN} to {MAX_LEN}")]
     Length(u32),
     /// Another protocol version.
+    #[error("frame version {0}: expected {PROTOCOL_VERSION}")]
     Version(u8),
     /// Unknown kind, or a field out of range.
+    #[error("frame kind {0} is unknown or malformed")]
     Kind(u8),
     /// The packet inside is malformed.
+    #[error("{0}")]
     Packet(PacketError),
 }
-
-impl core::fmt::Display for FrameError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            FrameError::Length(n) => {
-                write!(f, "frame of {n} bytes: expected its kind's length, {HEAD_LEN} to {MAX_LEN}")
-            }
-            FrameError::Version(v) => write!(f, "frame version {v}: expected {PROTOCOL_VERSION}"),
-            FrameError::Kind(k) => write!(f, "frame kind {k} is unknown or malformed"),
-            FrameError::Packet(e) => write!(f, "{e}"),
-        }
-    }
-}
-
-impl core::error::Error for FrameError {}
 
 /// Bytes of a group's frame behind the head.
 const fn group_len(members: usize) -> usize {

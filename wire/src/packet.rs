@@ -665,98 +665,38 @@ impl Packet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec;
     use proptest::prelude::*;
 
+    /// What a packet of any kind can carry: any bytes in its fields, of those that its check admits, and a short block.
     fn body() -> impl Strategy<Value = Body> {
-        let at = (any::<u32>(), 0u32..0x2000, any::<u64>()).prop_map(|(page, o, generation)| RemoteAddr {
-            page,
-            offset: o * 8,
-            generation,
-        });
-        let at2 = at.clone();
-        let size = prop_oneof![Just(1u8), Just(2), Just(4), Just(8)];
-        let of = |data: u64| ImportEpoch { import: data as u16, epoch: (data >> 32) as u32 };
-        let status = any::<u16>().prop_map(Status::from_u16);
-        prop_oneof![
-            (at.clone(), any::<u16>(), size.clone(), any::<u64>())
-                .prop_map(move |(at, context, size, data)| Body::Write { at, context, epoch: of(data), size, data }),
-            (at.clone(), any::<u16>(), size).prop_map(|(at, context, size)| Body::Read { at, context, size }),
-            (at.clone(), any::<u16>(), any::<bool>(), 1u8..=3, any::<u64>(), any::<u64>()).prop_map(
-                move |(at, context, wide, op, operand, compare)| Body::Atomic {
-                    at,
-                    context,
-                    epoch: of(compare),
-                    size: if wide { 8 } else { 4 },
-                    op: AtomicOp::from_u8(op).unwrap(),
-                    operand,
-                    compare
+        let kind = proptest::sample::select(PACKETS);
+        let fields = proptest::collection::vec(any::<u8>(), PACKETS.iter().map(|kind| kind.len).max().unwrap());
+        let block = proptest::collection::vec(any::<u8>(), 1..40);
+        (kind, fields, any::<u8>(), block).prop_map(|(kind, mut bytes, pick, block)| {
+            bytes.truncate(kind.len);
+            bytes[..2].copy_from_slice(&[PROTOCOL_VERSION, kind.number]);
+            match kind.check {
+                Check::None => {}
+                Check::Access => bytes[2] = 1 << (pick % 4),
+                Check::Word => bytes[2] = 4 << (pick % 2),
+                Check::Block => (block.len() as u32).write(&mut bytes[BLOCK_LENGTH..]),
+            }
+            if kind.check != Check::None {
+                (8 * (u32::read(&bytes, 20) % 0x1f00)).write(&mut bytes[20..]);
+            }
+            if kind.tail == Tail::Block {
+                (block.len() as u32).write(&mut bytes[BLOCK_LENGTH..]);
+                bytes.extend(block);
+            }
+            for field in kind.fields {
+                match field.name {
+                    "operation" => bytes[field.at] = 1 + pick % 3,
+                    "tags" => bytes[field.at] |= 1,
+                    _ => {}
                 }
-            ),
-            (at.clone(), any::<u16>(), 1u32..8).prop_map(|(at, context, length)| Body::ReadBlock {
-                at,
-                context,
-                length,
-                into: None
-            }),
-            (at, any::<u16>(), proptest::collection::vec(any::<u8>(), 1..8)).prop_map(move |(at, context, data)| {
-                Body::WriteBlock { at, context, epoch: of(at.generation), data: data.into() }
-            }),
-            (status.clone(), proptest::collection::vec(any::<u8>(), 0..40))
-                .prop_map(|(status, data)| Body::BlockReply { status, data: data.into() }),
-            (status.clone(), any::<u64>()).prop_map(|(status, data)| Body::AtomicReply { status, data }),
-            (any::<[u8; 32]>(), any::<[u8; 16]>(), any::<u32>(), any::<u16>()).prop_map(|(n, secret, uid, rights)| {
-                let mut name = Box::new([0; 64]);
-                name[..32].copy_from_slice(&n);
-                Body::Lookup { name, secret, uid, rights: Rights(rights) }
-            }),
-            status.clone().prop_map(|status| Body::WriteAck { status }),
-            (status.clone(), any::<u64>()).prop_map(|(status, data)| Body::ReadReply { status, data }),
-            (at2.clone(), any::<u16>(), prop_oneof![Just(1u8), Just(8)], any::<u64>(), any::<u8>()).prop_map(
-                move |(at, context, size, data, kind)| match kind % 7 {
-                    0 => Body::Update { at, context, epoch: of(data), size, data },
-                    1 => Body::Reflected { at, size, data, writer: context },
-                    2 => Body::Join { at, mode: context, keep: data & 1 == 1 },
-                    5 => Body::Move { at, page: at.page ^ 1, generation: data },
-                    3 => Body::Leave { at },
-                    4 => Body::Rehome { at, to: context, page: at.page ^ 1, generation: data },
-                    _ => Body::Fill {
-                        at: RemoteAddr { offset: at.offset & 0x7fff, ..at },
-                        data: Block::from(&data.to_le_bytes()[..]),
-                        last: context & 1 == 1
-                    },
-                }
-            ),
-            status.clone().prop_map(|status| Body::CopyAck { status }),
-            proptest::collection::vec(any::<u32>(), 1..20).prop_map(|all| {
-                let mut tags = Tags::of(all[0]);
-                all.iter().for_each(|tag| tags.insert(*tag));
-                Body::WriteAcks { tags }
-            }),
-            (at2.clone(), any::<u16>(), any::<bool>(), any::<u64>(), any::<u32>()).prop_map(
-                move |(at, context, wide, data, after)| Body::Enqueue {
-                    at,
-                    context,
-                    epoch: of(data),
-                    size: if wide { 8 } else { 4 },
-                    data,
-                    after
-                }
-            ),
-            (at2, any::<u32>()).prop_map(|(at, imports)| Body::Reserve { at, imports }),
-            (status.clone(), any::<u32>()).prop_map(|(status, holds)| Body::ReserveReply { status, holds }),
-            (status, any::<u32>(), any::<u32>(), any::<u64>(), any::<u64>(), any::<u16>(), any::<u8>()).prop_map(
-                |(status, page, count, length, generation, rights, width)| Body::LookupReply {
-                    status,
-                    page,
-                    count,
-                    length,
-                    generation,
-                    rights: Rights(rights),
-                    width
-                }
-            ),
-        ]
+            }
+            Packet::decode(&bytes).unwrap().body
+        })
     }
 
     proptest! {

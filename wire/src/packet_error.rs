@@ -4,9 +4,10 @@
 use crate::{MAX_BLOCK, PROTOCOL_VERSION};
 
 /// Why bytes are not a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PacketError {
     /// The length is not that of the packet's kind.
+    #[error("packet of {found} bytes: its kind takes {expected}")]
     Length {
         /// Bytes found.
         found: usize,
@@ -14,16 +15,22 @@ pub enum PacketError {
         expected: usize,
     },
     /// Another protocol version.
+    #[error("packet version {0}: expected {PROTOCOL_VERSION}")]
     Version(u8),
     /// Unknown kind.
+    #[error("packet kind {0} is unknown")]
     Kind(u8),
     /// Access size that is not 1, 2, 4 or 8.
+    #[error("access size {0}: expected 1, 2, 4 or 8")]
     Size(u8),
     /// The access does not lie, aligned, within one export unit.
+    #[error("offset {0:#x}: expected an aligned access within one unit")]
     Offset(u32),
     /// Unknown atomic operation.
+    #[error("atomic operation {0} is unknown")]
     Atomic(u8),
     /// A block of no bytes, of more than [`MAX_BLOCK`], or beyond its export unit.
+    #[error("block of {length} bytes at {offset:#x}: expected 1 to {MAX_BLOCK} within one unit")]
     Block {
         /// Bytes from the start of the unit.
         offset: u32,
@@ -31,30 +38,6 @@ pub enum PacketError {
         length: u32,
     },
     /// An acknowledgement of no request.
+    #[error("acknowledgement of no request: expected at least one tag")]
     Tags,
 }
-
-impl core::fmt::Display for PacketError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            PacketError::Length { found, expected } => {
-                write!(f, "packet of {found} bytes: its kind takes {expected}")
-            }
-            PacketError::Version(v) => {
-                write!(f, "packet version {v}: expected {PROTOCOL_VERSION}")
-            }
-            PacketError::Kind(k) => write!(f, "packet kind {k} is unknown"),
-            PacketError::Size(s) => write!(f, "access size {s}: expected 1, 2, 4 or 8"),
-            PacketError::Offset(o) => {
-                write!(f, "offset {o:#x}: expected an aligned access within one unit")
-            }
-            PacketError::Atomic(op) => write!(f, "atomic operation {op} is unknown"),
-            PacketError::Block { offset, length } => {
-                write!(f, "block of {length} bytes at {offset:#x}: expected 1 to {MAX_BLOCK} within one unit")
-            }
-            PacketError::Tags => f.write_str("acknowledgement of no request: expected at least one tag"),
-        }
-    }
-}
-
-impl core::error::Error for PacketError {}

@@ -143,6 +143,18 @@ registers! {
 }
 
 c_consts! {
+    /// Numbers of the BARs for the C header; each takes two.
+    pub BARS: u32, prefix "TG_" {
+        /// Registers, for the kernel only.
+        BAR_REGISTERS = 0,
+        /// A unit for each context.
+        BAR_CONTEXTS = 2,
+        /// The memory window.
+        BAR_WINDOW = 4,
+    }
+}
+
+c_consts! {
     /// Bits and sizes of BAR0 for the C header.
     pub CONSTANTS: u64, prefix "TG_" {
         /// Value of the MAGIC register.

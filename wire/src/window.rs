@@ -24,6 +24,18 @@ numbers! {
     Reserved = 3,
 }
 
+c_consts! {
+    /// Apertures that a driver maps, for the C header.
+    pub APERTURES: u8, prefix "TG_APERTURE_" {
+        /// Loads and stores of remote memory.
+        PLAIN = Aperture::Plain as u8,
+        /// Stores pass their address to a context.
+        ARGUMENT = Aperture::Argument as u8,
+        /// Stores are enqueued.
+        ENQUEUE = Aperture::Enqueue as u8,
+    }
+}
+
 /// How many bits of a window address select the node and the offset within it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WindowLayout {
@@ -34,36 +46,18 @@ pub struct WindowLayout {
 }
 
 /// Why a layout is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// `node_bits` outside 1..=12.
+    #[error("window node bits are {0}: expected 1 to 12 (2 to 4096 nodes)")]
     NodeBits(u8),
     /// `offset_bits` outside 16..=32.
+    #[error("window offset bits are {0}: expected 16 to 32 (64 KiB to 4 GiB per node)")]
     OffsetBits(u8),
     /// The BAR would exceed 256 GiB, which a 40-bit processor leaves unassigned.
+    #[error("the window would take {0} address bits: expected at most 38 (256 GiB); lower the node or offset bits")]
     TooLarge(u32),
 }
-
-impl core::fmt::Display for LayoutError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            LayoutError::NodeBits(n) => {
-                write!(f, "window node bits are {n}: expected 1 to 12 (2 to 4096 nodes)")
-            }
-            LayoutError::OffsetBits(n) => {
-                write!(f, "window offset bits are {n}: expected 16 to 32 (64 KiB to 4 GiB per node)")
-            }
-            LayoutError::TooLarge(n) => {
-                write!(
-                    f,
-                    "the window would take {n} address bits: expected at most 38 (256 GiB); lower the node or offset bits"
-                )
-            }
-        }
-    }
-}
-
-impl core::error::Error for LayoutError {}
 
 /// A decoded window address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -7,6 +7,7 @@
 //! - [`counts!`]: what a test counts over its seeds.
 //! - [`eventually`]: waits with a deadline.
 //! - [`CLibrary`]: a library for C, its header, and programs that are linked with it.
+//! - [`Served`]: a server's loop in a thread that ends with its test.
 //! - [`Daemon`]: a process that ends with its test; [`Ended`]: what a program returned and wrote.
 //! - `world` (a feature): boards, the switch, guests' memory and what drivers and processes do.
 #![forbid(unsafe_code)]
@@ -17,6 +18,7 @@ mod c;
 mod daemon;
 mod random;
 mod seeds;
+mod served;
 mod waits;
 #[cfg(feature = "world")]
 pub mod world;
@@ -26,4 +28,5 @@ pub use c::CLibrary;
 pub use daemon::{Daemon, Ended};
 pub use random::{Number, Rng};
 pub use seeds::{Scale, over_seeds, over_seeds_on_all_processors, panic_message, scale, seed, seed_or, seeds};
+pub use served::Served;
 pub use waits::{PATIENCE, eventually};

@@ -5,6 +5,7 @@
 //! is read from that part when the event is posted, at the end of [`Hib::handle`](crate::Hib::handle).
 
 use std::collections::{BTreeSet, VecDeque};
+use telegraphos_wire::event::{EVENTS_MAX, EVENTS_MIN};
 use telegraphos_wire::{NodeId, Status};
 
 /// A state change that the driver must handle. Each cause is pending at most once; its value is read when it is posted.
@@ -139,7 +140,8 @@ impl Events {
     /// EVENT_SIZE was written: a new ring starts at entry 0; size 0 disables it. Fails with `Invalid` unless the size
     /// is a power of two between 4 and 65536 and the base is aligned to 16.
     pub(crate) fn set_size(&mut self, size: u32) -> Result<(), Status> {
-        let ok = size == 0 || (size.is_power_of_two() && (4..=65_536).contains(&size) && self.base % 16 == 0);
+        let ok =
+            size == 0 || (size.is_power_of_two() && (EVENTS_MIN..=EVENTS_MAX).contains(&size) && self.base % 16 == 0);
         if !ok {
             return Err(Status::Invalid);
         }

@@ -148,22 +148,25 @@ pub enum RingEvent {
 }
 
 /// What the node at the other end of a ring did, so that the ring is closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum RingViolation {
-    /// A packet for another node.
+    #[error("sent a packet for node {0}")]
     Destination(NodeId),
-    /// A request of another incarnation.
+    #[error("sent a request of its incarnation {0:#x}")]
     Incarnation(u64),
     /// A packet, or credits, of a class that does not belong on a ring.
+    #[error("sent what has no place on a ring (class {0:?})")]
     Class(Class),
-    /// A packet of this class without a credit.
+    #[error("sent a packet of class {0:?} without a credit")]
     NoCredit(Class),
-    /// More credits of this class than it was given.
+    #[error("returned more credits of class {0:?} than it was given")]
     Credits(Class),
+    #[error("sent a reply to nothing")]
     Reply,
-    /// A request with the tag of one that is not answered.
+    #[error("sent a request with the tag {0} of one that is not answered")]
     Tag(u32),
     /// A block that is too long.
+    #[error("sent a block of {length} bytes: at most {most}")]
     Block {
         /// Its bytes.
         length: u64,
@@ -171,23 +174,8 @@ pub enum RingViolation {
         most: u64,
     },
     /// Indices or bytes that are not valid.
+    #[error("wrote what is not valid, or does not read")]
     Bytes,
-}
-
-impl core::fmt::Display for RingViolation {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            RingViolation::Destination(node) => write!(f, "sent a packet for node {node}"),
-            RingViolation::Incarnation(of) => write!(f, "sent a request of its incarnation {of:#x}"),
-            RingViolation::Class(class) => write!(f, "sent what has no place on a ring (class {class:?})"),
-            RingViolation::NoCredit(class) => write!(f, "sent a packet of class {class:?} without a credit"),
-            RingViolation::Credits(class) => write!(f, "returned more credits of class {class:?} than it was given"),
-            RingViolation::Reply => f.write_str("sent a reply to nothing"),
-            RingViolation::Tag(tag) => write!(f, "sent a request with the tag {tag} of one that is not answered"),
-            RingViolation::Block { length, most } => write!(f, "sent a block of {length} bytes: at most {most}"),
-            RingViolation::Bytes => f.write_str("wrote what is not valid, or does not read"),
-        }
-    }
 }
 
 /// A part of a block that is adjacent in guest memory.

@@ -213,16 +213,16 @@ impl Rings {
 
     /// Returns whether this request or element came by a ring and is not answered.
     pub(crate) fn brought(&mut self, packet: &Packet) -> bool {
-        packet.class() != Class::Reflected
-            && self.get(packet.src).is_some_and(|ring| ring.requests.binary_search(&packet.tag).is_ok())
+        self.get(packet.src).is_some_and(|ring| ring.requests.binary_search(&packet.tag).is_ok())
+            && packet.class() != Class::Reflected
     }
 
     /// A request or element is answered now. Returns whether it came by a ring: so does its answer.
     pub(crate) fn answer(&mut self, packet: &Packet) -> bool {
+        let Some(ring) = self.get(packet.src) else { return false };
         if packet.class() == Class::Reflected {
             return false;
         }
-        let Some(ring) = self.get(packet.src) else { return false };
         let found = ring.requests.binary_search(&packet.tag);
         found.map(|place| ring.requests.remove(place)).is_ok()
     }

@@ -65,15 +65,47 @@ fn alone<T>(node: u16, turn: impl FnOnce() -> Result<T, ServeError>) -> Result<T
     }
 }
 
-/// A board, its node, and how long it polls.
+/// A server of a node, as long as it runs.
+#[derive(Debug)]
+struct Member<S> {
+    node: u16,
+    /// `None` after it has ended.
+    server: Option<S>,
+    running: Arc<Running>,
+}
+
+impl<S> Member<S> {
+    fn is(&self, what: impl FnOnce(&S) -> bool) -> bool {
+        self.server.as_ref().is_some_and(what)
+    }
+
+    /// A turn, in the log as its node's. If it fails, the server, which is `what`, ends.
+    fn turn(&mut self, what: &str, is_board: bool, turn: impl FnOnce(&mut S) -> Result<(), ServeError>) {
+        let Some(server) = &mut self.server else { return };
+        logging::of_node(Some(self.node));
+        if let Err(failure) = alone(self.node, || turn(server)) {
+            error!("{failure}; {what} has ended");
+            let server = self.server.take();
+            // It may be half of what it was: also its end may panic.
+            let removed = alone(self.node, || {
+                drop(server);
+                Ok(())
+            });
+            if removed.is_err() && is_board {
+                error!("{what} of node {} could not be removed whole", self.node);
+            }
+            self.running.ended(failure, is_board);
+        }
+        logging::of_node(None);
+    }
+}
+
+/// A board, and how long it polls.
 #[derive(Debug)]
 pub(crate) struct Board {
-    node: u16,
+    member: Member<HibServer>,
     /// Microseconds to poll before sleep.
     spin: u64,
-    /// `None` after it has ended.
-    server: Option<HibServer>,
-    running: Arc<Running>,
     #[cfg(test)]
     panics: bool,
 }
@@ -81,79 +113,31 @@ pub(crate) struct Board {
 impl Board {
     pub(crate) fn new(node: u16, spin: u64, server: HibServer, running: Arc<Running>) -> Board {
         Board {
-            node,
+            member: Member { node, server: Some(server), running },
             spin,
-            server: Some(server),
-            running,
             #[cfg(test)]
             panics: false,
         }
     }
 
-    /// A turn, in the log as its node's. If it fails, the board ends.
     fn turn(&mut self, found: [Readiness; PLACES], copies: bool) {
-        let Some(server) = &mut self.server else { return };
-        logging::of_node(Some(self.node));
         #[cfg(test)]
         let panics = self.panics;
-        let turned = alone(self.node, || {
+        self.member.turn("the board", true, |server| {
             #[cfg(test)]
             assert!(!panics, "a deliberate fault");
-            server.turn(found, copies)
+            server.turn(found, copies).map(drop)
         });
-        if let Err(failure) = turned {
-            error!("{failure}; the board has ended");
-            let server = self.server.take();
-            // It may be half of what it was: also its end may panic.
-            let removed = alone(self.node, || {
-                drop(server);
-                Ok(())
-            });
-            if removed.is_err() {
-                error!("the board of node {} could not be removed whole", self.node);
-            }
-            self.running.ended(failure, true);
-        }
-        logging::of_node(None);
-    }
-
-    fn is(&self, what: impl FnOnce(&HibServer) -> bool) -> bool {
-        self.server.as_ref().is_some_and(what)
     }
 }
 
-/// A memory device, as long as it runs.
-#[derive(Debug)]
-struct Memory {
-    node: u16,
-    /// `None` after it has ended.
-    server: Option<MemoryServer>,
-    running: Arc<Running>,
-}
-
-impl Memory {
-    /// A turn, in the log as its node's. If it fails, the memory device ends.
-    fn turn(&mut self, found: [Readiness; MEMORY_PLACES]) {
-        let Some(server) = &mut self.server else { return };
-        if !found.iter().any(|ready| ready.any()) && server.timeout() != Some(0) {
-            return;
-        }
-        logging::of_node(Some(self.node));
-        let turned = alone(self.node, || {
+/// A turn of a memory device, if it has something to do.
+fn turn_memory(memory: &mut Member<MemoryServer>, found: [Readiness; MEMORY_PLACES]) {
+    if found.iter().any(|ready| ready.any()) || memory.is(|server| server.timeout() == Some(0)) {
+        memory.turn("its memory device", false, |server| {
             server.turn(found);
             Ok(())
         });
-        if let Err(failure) = turned {
-            error!("{failure}; its memory device has ended");
-            let server = self.server.take();
-            // As for a board.
-            let _ = alone(self.node, || {
-                drop(server);
-                Ok(())
-            });
-            self.running.ended(failure, false);
-        }
-        logging::of_node(None);
     }
 }
 
@@ -168,7 +152,7 @@ pub(crate) struct Loop {
     /// `None` if another thread serves it.
     fabric: Option<Rounds>,
     boards: Vec<Board>,
-    memories: Vec<Memory>,
+    memories: Vec<Member<MemoryServer>>,
     set: WaitSet,
     /// Readable when the fabric has something to do; without one, when the loop is to end.
     _head: Watched<OwnedFd>,
@@ -206,7 +190,7 @@ impl Loop {
         spin: u64,
     ) -> Result<Loop, HostError> {
         let ready = rustix::io::dup(fabric.fd());
-        let of = |server: MemoryServer| Memory { node: server.node(), server: Some(server), running: running.clone() };
+        let of = |server: MemoryServer| Member { node: server.node(), server: Some(server), running: running.clone() };
         let memories = memories.into_iter().map(of).collect();
         let mut all = Loop::new(Some(fabric), boards, memories, ready, spin)?;
         all.observe();
@@ -223,17 +207,17 @@ impl Loop {
     fn new(
         fabric: Option<Rounds>,
         mut boards: Vec<Board>,
-        mut memories: Vec<Memory>,
+        mut memories: Vec<Member<MemoryServer>>,
         head: Result<OwnedFd, Errno>,
         spin: u64,
     ) -> Result<Loop, HostError> {
         let set = WaitSet::new().map_err(HostError::Wait)?;
         let mut places = Giver { set: &set, given: 0 };
-        for Board { node, server, .. } in &mut boards {
+        for Board { member: Member { node, server, .. }, .. } in &mut boards {
             let (failed, places) = (|source| HostError::Board { node: *node, source }, places.next(PLACES));
             server.as_mut().map_or(Ok(()), |server| server.wait_at(places)).map_err(failed)?;
         }
-        for Memory { server, .. } in &mut memories {
+        for Member { server, .. } in &mut memories {
             let places = places.next(MEMORY_PLACES);
             server.as_mut().map_or(Ok(()), |server| server.wait_at(places)).map_err(HostError::Memory)?;
         }
@@ -260,12 +244,12 @@ impl Loop {
         let (memories, head) = rest.split_at_mut(MEMORY_PLACES * self.memories.len());
         for (board, found) in self.boards.iter_mut().zip(boards.chunks_exact_mut(PLACES)) {
             let found: [Readiness; PLACES] = take(found);
-            if found.iter().any(|ready| ready.any()) || board.is(HibServer::is_due) {
+            if found.iter().any(|ready| ready.any()) || board.member.is(HibServer::is_due) {
                 board.turn(found, false);
             }
         }
         for (memory, found) in self.memories.iter_mut().zip(memories.chunks_exact_mut(MEMORY_PLACES)) {
-            memory.turn(take(found));
+            turn_memory(memory, take(found));
         }
         let [head] = take(head);
         let Some(fabric) = &mut self.fabric else {
@@ -277,7 +261,7 @@ impl Loop {
         }
         for _ in 0..PASSES {
             let mut crossed = fabric.pass();
-            for board in self.boards.iter_mut().filter(|board| board.is(HibServer::needs_attention)) {
+            for board in self.boards.iter_mut().filter(|board| board.member.is(HibServer::needs_attention)) {
                 crossed = true;
                 board.turn(Default::default(), false);
             }
@@ -297,7 +281,7 @@ impl Loop {
     fn copy(&mut self) {
         let boards = self.boards.len();
         let mut following = (1..=boards).map(|n| (self.copied + n) % boards);
-        if let Some(at) = following.find(|at| self.boards[*at].is(HibServer::has_copies)) {
+        if let Some(at) = following.find(|at| self.boards[*at].member.is(HibServer::has_copies)) {
             self.copied = at;
             self.boards[at].turn(Default::default(), true);
         }
@@ -318,7 +302,7 @@ impl Loop {
         let Loop { fabric, boards, memories, set, found, .. } = self;
         // Microseconds until a turn is needed without an event; `None` if never.
         let timeout = || {
-            let boards = boards.iter().filter_map(|board| board.server.as_ref()?.timeout());
+            let boards = boards.iter().filter_map(|board| board.member.server.as_ref()?.timeout());
             let memories = memories.iter().filter_map(|memory| memory.server.as_ref()?.timeout());
             boards.chain(memories).chain(fabric.as_ref().and_then(Rounds::timeout)).min()
         };
@@ -386,7 +370,7 @@ mod tests {
         assert!(!turns(&mut all), "the process continues");
         assert_eq!(end_of(&mut guests[0]), Some(0), "its guest sees the end of the stream");
         assert_eq!(end_of(&mut guests[1]), None, "the other one is served");
-        assert!(all.boards[0].server.is_none() && all.boards[1].server.is_some());
+        assert!(all.boards[0].member.server.is_none() && all.boards[1].member.server.is_some());
         all.boards[1].panics = true;
         assert!(turns(&mut all), "no board is left");
         let text = running.failure().unwrap().to_string();

@@ -11,20 +11,21 @@ use telegraphos_device::vfio::message::{DmaMap, command, dma_map};
 use telegraphos_device::{HibServer, Settings};
 use telegraphos_device_core::{Step, StepResult};
 use telegraphos_fabric::control::{ControlClient, Request, Target, default_path};
-use telegraphos_fabric::{Config, Fabric, ShutdownHandle};
-use telegraphos_host::{Host, HostError, Serving};
-use telegraphos_testkit::eventually;
+use telegraphos_fabric::{Config, Fabric};
+use telegraphos_host::{HostError, Serving};
+use telegraphos_testkit::{Served, eventually};
 use telegraphos_wire::regs::Register;
 use telegraphos_wire::{Rights, Status, UNIT, direct, event};
 use vfio_user::Client;
+
+use crate::common::{guest, served};
 
 const SLICE: u64 = 1 << 20;
 
 /// A host process of nodes 0 to 2, of which 0 and 2 are in group "lab", as a thread of this one.
 struct Running {
+    _host: Served<HostError>,
     dir: tempfile::TempDir,
-    stop: ShutdownHandle,
-    thread: Option<std::thread::JoinHandle<Result<(), HostError>>>,
 }
 
 /// The boards of half of the tests have threads of their own.
@@ -33,7 +34,6 @@ fn start(threads: usize) -> Running {
     let mut config = Config::new(dir.path().join("fabric.sock"));
     config.control = Some(default_path(&config.listen));
     let fabric = Fabric::bind(config).unwrap();
-    let stop = fabric.shutdown_handle();
     let lab = GroupMemory::create("lab=0,2:1".parse().unwrap()).unwrap();
     let (mut boards, mut memories) = (Vec::new(), Vec::new());
     for node in 0..3u16 {
@@ -48,8 +48,7 @@ fn start(threads: usize) -> Running {
         }));
         boards.push((node, HibServer::bind(config).unwrap()));
     }
-    let thread = std::thread::spawn(move || Host::with(fabric, boards, memories, Serving { threads, spin: 0 })?.run());
-    Running { dir, stop, thread: Some(thread) }
+    Running { _host: served(fabric, boards, memories, Serving { threads, spin: 0 }), dir }
 }
 
 impl Running {
@@ -58,21 +57,7 @@ impl Running {
     }
 
     fn guest(&self, node: u16) -> Guest {
-        let client = BoardClient::new(&self.dir.path().join(format!("hib{node}"))).unwrap();
-        let mut guest = Guest::boot(client).unwrap();
-        guest.join().unwrap();
-        guest.open_context(0).unwrap();
-        guest
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.stop.shut_down();
-        let ended = self.thread.take().unwrap().join();
-        if !std::thread::panicking() {
-            ended.unwrap().unwrap();
-        }
+        guest(&self.dir.path().join(format!("hib{node}")))
     }
 }
 

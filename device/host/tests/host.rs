@@ -2,18 +2,17 @@
 //! Boards and a fabric in one process, with a test client in the place of each QEMU.
 
 use std::path::{Path, PathBuf};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use telegraphos_device::client::{Client, ClientError, Guest, Pages, RAM, window};
+use telegraphos_device::client::{ClientError, Guest, MEMORY, Pages, window};
 use telegraphos_device::{HibServer, Settings};
 use telegraphos_fabric::control::{ControlClient, Request, Target, default_path};
-use telegraphos_fabric::{Config, Fabric, ShutdownHandle};
+use telegraphos_fabric::{Config, Fabric};
 use telegraphos_host::{Host, HostError, MAX_BOARDS, Serving};
-use telegraphos_testkit::eventually;
+use telegraphos_testkit::{Served, eventually};
 use telegraphos_wire::{Rights, Status};
 
-const MEMORY: u64 = RAM + 0x10_0000;
+use crate::common::{guest, served};
 
 fn socket(dir: &Path, node: u16) -> PathBuf {
     dir.join(format!("hib{node}.sock"))
@@ -37,9 +36,8 @@ fn board_with(dir: &Path, node: u16, node_bits: Option<u8>) -> (u16, HibServer) 
 
 /// A host process, as a thread of this one.
 struct Running {
+    host: Served<HostError>,
     dir: tempfile::TempDir,
-    stop: ShutdownHandle,
-    thread: JoinHandle<Result<(), HostError>>,
 }
 
 impl Running {
@@ -52,17 +50,19 @@ impl Running {
         let mut config = Config::new(dir.path().join("fabric.sock"));
         change(&mut config);
         let fabric = Fabric::bind(config).unwrap();
-        let stop = fabric.shutdown_handle();
         let boards = (0..nodes).map(|node| board(dir.path(), node)).collect();
-        let thread = std::thread::spawn(move || Host::with(fabric, boards, Vec::new(), serving)?.run());
-        Running { dir, stop, thread }
+        let host = served(fabric, boards, Vec::new(), serving);
+        Running { dir, host }
     }
 
     fn guest(&self, node: u16) -> Guest {
-        let mut guest = Guest::boot(Client::new(&socket(self.dir.path(), node)).unwrap()).unwrap();
-        guest.join().unwrap();
-        guest.open_context(0).unwrap();
-        guest
+        guest(&socket(self.dir.path(), node))
+    }
+
+    /// Stops it and returns its directory.
+    fn stop(self) -> tempfile::TempDir {
+        self.host.stop().unwrap();
+        self.dir
     }
 }
 
@@ -118,9 +118,8 @@ fn stores_loads_and_quiet(serving: Serving) {
         }
         guests.insert(to, b);
     }
-    host.stop.shut_down();
-    host.thread.join().unwrap().unwrap();
-    let left: Vec<_> = std::fs::read_dir(host.dir.path()).unwrap().collect();
+    let dir = host.stop();
+    let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
 }
 
@@ -142,8 +141,7 @@ fn a_guest_that_goes(serving: Serving) {
     b.client.store(4, window(0, 0, 0), &7u64.to_le_bytes()).unwrap();
     assert_eq!(b.quiet().unwrap(), Status::Ok);
     assert_eq!(a.load64(MEMORY).unwrap(), 7);
-    host.stop.shut_down();
-    host.thread.join().unwrap().unwrap();
+    host.stop();
 }
 
 /// A link that gets faults while it is in use loses nothing by it, has them from then on, and is without them again.
@@ -186,8 +184,7 @@ fn faults_of_links(serving: Serving) {
     b.client.store(4, window(0, 0, 0), &9u64.to_le_bytes()).unwrap();
     assert_eq!(b.quiet().unwrap(), Status::Ok);
     assert_eq!(a.load64(MEMORY).unwrap(), 9);
-    host.stop.shut_down();
-    host.thread.join().unwrap().unwrap();
+    host.stop();
 }
 
 /// From memory to memory; where the link has faults as bytes. Several copies are under way at once, and stores.
@@ -233,8 +230,7 @@ fn copies_between_boards(serving: Serving) {
         assert!(returned == there[8..LENGTH as usize], "round {round}");
         assert_eq!(b.load64(MEMORY + 2 * LENGTH - 8).unwrap(), 999);
     }
-    host.stop.shut_down();
-    host.thread.join().unwrap().unwrap();
+    host.stop();
 }
 
 #[test]
@@ -246,16 +242,14 @@ fn another_process_joins(serving: Serving) {
     let host = Running::start(1, serving);
     let (node, mut other) = board(host.dir.path(), 1);
     let stop = other.shutdown_handle();
-    let thread = std::thread::spawn(move || other.run());
+    let other = Served::start(move || stop.shut_down(), move || other.run());
     let (mut a, mut b) = (host.guest(0), host.guest(node));
     import(&mut a, &mut b, node);
     a.client.store(4, window(1, 1, 0), &9u64.to_le_bytes()).unwrap();
     assert_eq!(a.quiet().unwrap(), Status::Ok);
     assert_eq!(b.load64(MEMORY).unwrap(), 9);
-    stop.shut_down();
-    thread.join().unwrap().unwrap();
-    host.stop.shut_down();
-    host.thread.join().unwrap().unwrap();
+    other.stop().unwrap();
+    host.stop();
 }
 
 /// Whichever thread serves it: a board that the fabric refuses ends alone, and is the process's failure at its end.
@@ -267,24 +261,15 @@ fn a_refused_board_ends_alone_and_is_named() {
 fn refused_board(serving: Serving) {
     let dir = tempfile::tempdir().unwrap();
     let fabric = Fabric::bind(Config { nodes: 2, ..Config::new(dir.path().join("fabric.sock")) }).unwrap();
-    let stop = fabric.shutdown_handle();
-    let boards = [0, 1, 5].map(|node| board(dir.path(), node)).into();
-    let thread = std::thread::spawn(move || Host::with(fabric, boards, Vec::new(), serving)?.run());
+    let host = served(fabric, [0, 1, 5].map(|node| board(dir.path(), node)).into(), Vec::new(), serving);
     // Its socket goes with it, so a QEMU that comes later is refused.
     eventually("the end of the board", || (!socket(dir.path(), 5).exists()).then_some(()));
-    let guest = |node: u16| {
-        let mut guest = Guest::boot(Client::new(&socket(dir.path(), node)).unwrap()).unwrap();
-        guest.join().unwrap();
-        guest.open_context(0).unwrap();
-        guest
-    };
-    let (mut a, mut b) = (guest(0), guest(1));
+    let [mut a, mut b] = [0, 1].map(|node| guest(&socket(dir.path(), node)));
     import(&mut a, &mut b, 1);
     a.client.store(4, window(1, 1, 0), &9u64.to_le_bytes()).unwrap();
     assert_eq!(a.quiet().unwrap(), Status::Ok);
     assert_eq!(b.load64(MEMORY).unwrap(), 9);
-    stop.shut_down();
-    let error = thread.join().unwrap().unwrap_err().to_string();
+    let error = host.stop().unwrap_err().to_string();
     for part in ["the board of node 5", "outside the cluster of 2 nodes", "--nodes"] {
         assert!(error.contains(part), "{error}");
     }

@@ -8,6 +8,7 @@
 //! | `units` | the units of systemd, and the command lines in them |
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may")]
 
+mod common;
 mod direct;
 mod host;
 mod units;

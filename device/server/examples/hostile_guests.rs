@@ -11,11 +11,12 @@
 use std::ffi::OsString;
 use std::io::Read;
 use std::path::Path;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use telegraphos_device::client::{Client, Guest, MEMORY, Pages, WINDOW, memfd, wait_for, window};
 use telegraphos_device::vfio::message::{DmaMap, DmaUnmap, command, dma_map};
+use telegraphos_testkit::Daemon;
 use telegraphos_wire::admin::{self, Command as Admin};
 use telegraphos_wire::context::{self, Argument, Launch, Operation};
 use telegraphos_wire::{Aperture, Rights, Status, UNIT, WindowLayout};
@@ -39,14 +40,14 @@ const ATTACKS: [(&str, &str); 7] = [
     ("fetches", "atomics by load, one after the other"),
 ];
 
-/// A process of this program, ended with it.
-struct Process(Child);
+/// A process of this program.
+struct Process(Daemon);
 
 impl Process {
     fn start(args: &[&str]) -> Process {
         let mut command = Command::new(std::env::current_exe().expect("our own program"));
         command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped());
-        Process(command.spawn().expect("a process"))
+        Process(Daemon::start(&mut command))
     }
 
     /// Waits until it has written a byte.
@@ -54,22 +55,13 @@ impl Process {
         let mut byte = [0];
         self.0.stdout.as_mut().expect("a pipe").read_exact(&mut byte).expect("a process that is ready");
     }
-}
 
-impl Process {
     /// Ends it; how many bytes it has written since it was ready.
     fn end(mut self) -> usize {
         let _ = self.0.kill();
         let mut bytes = Vec::new();
         self.0.stdout.as_mut().expect("a pipe").read_to_end(&mut bytes).expect("the end of the pipe");
         bytes.len()
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

@@ -19,7 +19,6 @@ use support::linked::{Node, Switch, joined};
 use support::{Guest, RAM, window};
 use telegraphos_device::Settings;
 use telegraphos_device::vfio::message::{Access, SmallWrite, command};
-use telegraphos_testkit::eventually;
 use telegraphos_wire::Status;
 use telegraphos_wire::regs::Register;
 
@@ -51,15 +50,13 @@ fn main() {
     for with_crate in [false, true] {
         println!("server: {}, spin {spin} us", if with_crate { "crate" } else { "own" });
         let dir = tempfile::tempdir().unwrap();
-        let _fabric = Switch::start(&dir.path().join("fabric.sock"));
+        let _fabric = Switch::start(dir.path());
         let (mut a, _board_a) = board(dir.path(), 0, spin, with_crate);
         let (mut b, _board_b) = board(dir.path(), 1, spin, with_crate);
         a.export("a", 0, 1, MEMORY, 3);
         b.export("b", 0, 1, MEMORY, 3);
         for (node, name) in [(0u16, "a"), (1, "b")] {
-            let found =
-                eventually("the segment", || Some(a.lookup(node, name, 3)).filter(|c| c.status == Status::Ok as u32));
-            a.import(node, node, &found, 3);
+            a.reach(node, node, name, 3);
         }
         let mut timed = |what: &str, count: u32, f: &mut dyn FnMut(&mut Guest, u32)| {
             let begun = Instant::now();

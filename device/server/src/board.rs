@@ -50,9 +50,9 @@ pub struct Board {
 /// The BAR of a vfio-user region; `None` for other regions.
 fn bar(region: u32) -> Option<Bar> {
     match region {
-        0 => Some(Bar::Control),
-        2 => Some(Bar::Contexts),
-        4 => Some(Bar::Window),
+        regs::BAR_REGISTERS => Some(Bar::Control),
+        regs::BAR_CONTEXTS => Some(Bar::Contexts),
+        regs::BAR_WINDOW => Some(Bar::Window),
         _ => None,
     }
 }
@@ -63,8 +63,9 @@ impl Board {
         // Contexts and window are prefetchable, so that they can be above 4 GiB behind a port. Bridges that prefetch or
         // merge, which their loads and stores would not survive, exist in conventional PCI only. How processors access
         // them is the driver's choice: Linux maps them uncached.
-        let space = Builder::board().bar64(0, regs::BAR0_SIZE, false).bar64(2, contexts_size(&config), true);
-        let space = space.bar64(4, config.window.bar_size(), true);
+        let space = Builder::board().bar64(regs::BAR_REGISTERS, regs::BAR0_SIZE, false);
+        let space = space.bar64(regs::BAR_CONTEXTS, contexts_size(&config), true);
+        let space = space.bar64(regs::BAR_WINDOW, config.window.bar_size(), true);
         let space =
             if config.msix { space.msix(1, 0, regs::MSIX_TABLE as u32, regs::MSIX_PBA as u32) } else { space.msi() };
         let space = space.function_reset();
@@ -306,9 +307,9 @@ fn contexts_size(config: &HibConfig) -> u64 {
 impl Backend for Board {
     fn region_size(&self, region: u32) -> u64 {
         match region {
-            0 => regs::BAR0_SIZE,
-            2 => contexts_size(self.hib.config()),
-            4 => self.hib.config().window.bar_size(),
+            regs::BAR_REGISTERS => regs::BAR0_SIZE,
+            regs::BAR_CONTEXTS => contexts_size(self.hib.config()),
+            regs::BAR_WINDOW => self.hib.config().window.bar_size(),
             CONFIG_REGION => config_space::SIZE as u64,
             _ => 0,
         }

@@ -83,9 +83,9 @@ impl Builder {
     }
 
     /// A 64-bit memory BAR in slots `index` and `index` + 1. QEMU aborts on a size that is no power of two.
-    pub fn bar64(mut self, index: usize, size: u64, prefetchable: bool) -> Builder {
+    pub fn bar64(mut self, index: u32, size: u64, prefetchable: bool) -> Builder {
         debug_assert!(index < 5 && size.is_power_of_two() && size >= 16);
-        let at = 0x10 + 4 * index;
+        let at = 0x10 + 4 * index as usize;
         self.put(at, &[0b100 | if prefetchable { 0b1000 } else { 0 }]);
         self.allow(at, &(!(size - 1)).to_le_bytes());
         self

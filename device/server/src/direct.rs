@@ -41,6 +41,7 @@ use telegraphos_device_core::{Step, StepResult};
 use telegraphos_link::limit::Limiter;
 use telegraphos_link::listener::Listener;
 use telegraphos_service::wait::{Places, Readiness, Watched};
+use telegraphos_wire::direct::{BAR_MEMORY as MEMORY, BAR_REGISTERS as REGISTERS};
 use telegraphos_wire::{NodeId, direct};
 
 use crate::clock::Clock;
@@ -363,7 +364,7 @@ impl MemoryDevice {
         let size = member.memory.group.size();
         let mut memory = GuestMemory::default();
         memory.fix(0, &member.memory.file, 0, size)?;
-        let space = Builder::memory_device().bar64(0, direct::BAR0_SIZE, false).bar64(2, size, true);
+        let space = Builder::memory_device().bar64(REGISTERS, direct::BAR0_SIZE, false).bar64(MEMORY, size, true);
         Ok(MemoryDevice { member, config: space.build(), memory, changed: false, left: None })
     }
 
@@ -395,11 +396,6 @@ impl MemoryDevice {
         }
     }
 }
-
-/// Region index of the registers.
-const REGISTERS: u32 = 0;
-/// Region index of the memory.
-const MEMORY: u32 = 2;
 
 impl Backend for MemoryDevice {
     fn region_size(&self, region: u32) -> u64 {

@@ -222,68 +222,60 @@ impl GuestMemory {
 
     /// Performs a guest-memory step of the core.
     pub fn perform(&self, step: &Step) -> StepResult {
-        let (Step::Load { address, .. }
-        | Step::Store { address, .. }
-        | Step::Atomic { address, .. }
-        | Step::LoadBlock { address, .. }
-        | Step::Lend { address, .. }
-        | Step::StoreBlock { address, .. }
-        | Step::LoadCommand { address }) = *step
-        else {
-            let Step::Pieces { step, pieces } = step else { return StepResult::Failed(Status::Invalid) };
-            return self.perform_pieces(step, pieces).unwrap_or_else(StepResult::Failed);
-        };
-        let (mapping, at) = match self.find(address) {
-            Ok(found) => found,
-            Err(status) => return StepResult::Failed(status),
-        };
-        match *step {
-            Step::Atomic { size, op, operand, compare, .. } => {
+        self.try_perform(step).unwrap_or_else(StepResult::Failed)
+    }
+
+    fn try_perform(&self, step: &Step) -> Result<StepResult, Status> {
+        let done = match *step {
+            Step::Load { address, size } => {
+                let (mapping, at) = self.find(address)?;
+                mapping.load(at, size).map(StepResult::Loaded)
+            }
+            Step::Store { address, size, data } => {
+                let (mapping, at) = self.find(address)?;
+                mapping.store(at, size, data).map(|()| StepResult::Stored)
+            }
+            Step::Atomic { address, size, op, operand, compare } => {
+                let (mapping, at) = self.find(address)?;
                 mapping.atomic(at, size, op, operand, compare).map(StepResult::Loaded)
             }
-            Step::LoadBlock { length, lend, ref into, .. } => {
-                let part = Part::new(mapping, at, address, length);
-                let filled = || into.as_ref().filter(|into| loans::fill(into, &[part]).is_some()).cloned();
-                let lent = if lend { self.loans.lend(&[part], false) } else { filled() };
-                let bytes = || mapping.load_block(at, length).map(Block::Bytes);
+            Step::LoadCommand { address } => {
+                let (mapping, at) = self.find(address)?;
+                command(mapping, at).map(StepResult::Command)
+            }
+            Step::LoadBlock { address, length, .. } | Step::Lend { address, length } => {
+                self.block(step, &[self.part(Piece { address, length })?])
+            }
+            Step::StoreBlock { address, ref data } => {
+                self.block(step, &[self.part(Piece { address, length: data.len() as u32 })?])
+            }
+            Step::Pieces { ref step, ref pieces } => {
+                let parts = pieces.iter().map(|piece| self.part(*piece)).collect::<Result<Vec<_>, Status>>()?;
+                self.block(step, &parts)
+            }
+        };
+        done.ok_or(Status::MemoryFault)
+    }
+
+    /// A step on a block that lies in these parts.
+    fn block(&self, step: &Step, parts: &[Part<&Arc<Mapping>>]) -> Option<StepResult> {
+        match step {
+            Step::LoadBlock { lend, into, .. } => {
+                let filled = || into.as_ref().filter(|into| loans::fill(into, parts).is_some()).cloned();
+                let lent = if *lend { self.loans.lend(parts, false) } else { filled() };
+                let bytes = || loans::load(parts).map(Block::Bytes);
                 lent.map(Block::Lent).or_else(bytes).map(StepResult::Block)
             }
             // Where it cannot be stored to, the bytes come in the answer, and storing them fails.
-            Step::Lend { length, .. } => {
-                Some(StepResult::Lent(self.loans.lend(&[Part::new(mapping, at, address, length)], true)))
-            }
-            Step::StoreBlock { ref data, .. } => {
-                let part = Part::new(mapping, at, address, data.len() as u32);
-                loans::store(data, &[part]).map(|()| StepResult::Stored)
-            }
-            Step::Load { size, .. } => mapping.load(at, size).map(StepResult::Loaded),
-            Step::Store { size, data, .. } => mapping.store(at, size, data).map(|()| StepResult::Stored),
-            Step::LoadCommand { .. } => command(mapping, at).map(StepResult::Command),
-            // Above.
-            Step::Pieces { .. } => None,
+            Step::Lend { .. } => Some(StepResult::Lent(self.loans.lend(parts, true))),
+            Step::StoreBlock { data, .. } => loans::store(data, parts).map(|()| StepResult::Stored),
+            _ => None,
         }
-        .unwrap_or(StepResult::Failed(Status::MemoryFault))
     }
 
-    /// A step on a block that has several pieces.
-    fn perform_pieces(&self, step: &Step, pieces: &[Piece]) -> Result<StepResult, Status> {
-        let part = |piece: &Piece| {
-            let (mapping, at) = self.find(piece.address)?;
-            Ok(Part::new(mapping, at, piece.address, piece.length))
-        };
-        let parts = pieces.iter().map(part).collect::<Result<Vec<Part<&Arc<Mapping>>>, Status>>()?;
-        let result = match step {
-            Step::LoadBlock { lend, into, .. } => {
-                let filled = || into.as_ref().filter(|into| loans::fill(into, &parts).is_some()).cloned();
-                let lent = if *lend { self.loans.lend(&parts, false) } else { filled() };
-                let bytes = || loans::load(&parts).map(|bytes| Block::Bytes(bytes.into()));
-                lent.map(Block::Lent).or_else(bytes).map(StepResult::Block)
-            }
-            Step::Lend { .. } => Some(StepResult::Lent(self.loans.lend(&parts, true))),
-            Step::StoreBlock { data, .. } => loans::store(data, &parts).map(|()| StepResult::Stored),
-            _ => None,
-        };
-        result.ok_or(Status::MemoryFault)
+    fn part(&self, Piece { address, length }: Piece) -> Result<Part<&Arc<Mapping>>, Status> {
+        let (mapping, at) = self.find(address)?;
+        Ok(Part { mapping, at, address, length })
     }
 
     /// The mapping that holds a DMA address, and the offset in it.

@@ -11,13 +11,10 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::JoinHandle;
 
-use support::linked::{Node, Switch, joined};
+use support::linked::{Node, Switch};
 use support::{Guest, MEMORY, RW, window};
-use telegraphos_device::{HibServer, ServeError, Settings, ShutdownHandle};
-use telegraphos_testkit::eventually;
-use telegraphos_wire::Status;
+use telegraphos_device::Settings;
 
 thread_local! {
     /// This thread is a board's.
@@ -73,33 +70,10 @@ const GROWTH: u64 = 4;
 const MESSAGES: u64 = 1000;
 
 /// A board whose thread is counted.
-struct Counted {
-    stop: ShutdownHandle,
-    thread: Option<JoinHandle<Result<(), ServeError>>>,
-}
-
-impl Counted {
-    fn start(dir: &Path, node: u16) -> (Counted, Guest) {
-        let config = Node::config(dir, node, Settings::default());
-        let socket = config.socket.clone();
-        let mut server = HibServer::bind(config).unwrap();
-        let stop = server.shutdown_handle();
-        let thread = std::thread::spawn(move || {
-            COUNTED.set(true);
-            server.run()
-        });
-        (Counted { stop, thread: Some(thread) }, joined(&socket))
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.stop.shut_down();
-        let ended = self.thread.take().map(JoinHandle::join);
-        if !std::thread::panicking() {
-            ended.unwrap().unwrap().unwrap();
-        }
-    }
+fn counted(dir: &Path, node: u16) -> (Node, Guest) {
+    let board = Node::with(Node::config(dir, node, Settings::default()), || COUNTED.set(true));
+    let guest = board.guest();
+    (board, guest)
 }
 
 /// Messages of one kind, all served when this returns: a load passes no store.
@@ -135,20 +109,15 @@ fn stores_and_loads_allocate_nothing() {
         let mut config = telegraphos_fabric::Config::new(dir.path().join("fabric.sock"));
         config.rings = rings;
         let _switch = Switch::with(config);
-        let (_a, mut a) = Counted::start(dir.path(), 0);
-        let (_b, mut b) = Counted::start(dir.path(), 1);
+        let (_a, mut a) = counted(dir.path(), 0);
+        let (_b, mut b) = counted(dir.path(), 1);
         // With a third board there are several rings.
-        let (_c, mut c) = Counted::start(dir.path(), 2);
+        let (_c, mut c) = counted(dir.path(), 2);
         a.export("a", 0, 1, MEMORY, RW);
         b.export("b", 0, 1, MEMORY, RW);
         for (node, name) in [(0, "a"), (1, "b")] {
-            let find = |guest: &mut Guest| {
-                Some(guest.lookup(node, name, RW)).filter(|found| found.status == Status::Ok as u32)
-            };
-            let found = eventually("the segment", || find(&mut a));
-            a.import(node, node, &found, RW);
-            let found = eventually("the segment", || find(&mut c));
-            c.import(node, node, &found, RW);
+            a.reach(node, node, name, RW);
+            c.reach(node, node, name, RW);
         }
         // The first ones: buffers grow to the size that they need.
         for _ in 0..3 {

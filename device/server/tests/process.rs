@@ -4,15 +4,15 @@
 
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixDatagram, UnixListener};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::support::{self, Guest, RawClient, assert_healthy};
+use crate::support::linked::{Switch, joined};
+use crate::support::{self, RawClient, assert_healthy};
 use rustix::process::{Pid, Signal, kill_process};
 use telegraphos_device::vfio::message::command;
 use telegraphos_testkit::{Daemon, Ended, eventually};
-use telegraphos_wire::regs::{self, Register};
 
 fn hib(dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_telegraphos-hib"));
@@ -33,6 +33,14 @@ fn start(mut command: Command, socket: &Path) -> Daemon {
     daemon
 }
 
+/// A standard one, and the directory of its socket.
+fn started() -> (tempfile::TempDir, PathBuf, Daemon) {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("hib.sock");
+    let running = start(standard(dir.path()), &socket);
+    (dir, socket, running)
+}
+
 fn signalled(daemon: Daemon, signal: Signal) -> Ended {
     kill_process(Pid::from_child(&daemon), signal).unwrap();
     daemon.finish()
@@ -47,9 +55,7 @@ fn fails(mut command: Command) -> (i32, String) {
 #[test]
 fn signals_stop_it_cleanly() {
     for signal in [Signal::INT, Signal::TERM] {
-        let dir = tempfile::tempdir().unwrap();
-        let socket = dir.path().join("hib.sock");
-        let running = start(standard(dir.path()), &socket);
+        let (_dir, socket, running) = started();
         let meta = std::fs::symlink_metadata(&socket).unwrap();
         assert!(meta.file_type().is_socket());
         assert_eq!(meta.permissions().mode() & 0o777, 0o600);
@@ -64,9 +70,7 @@ fn signals_stop_it_cleanly() {
 
 #[test]
 fn a_live_socket_is_refused_and_a_stale_one_replaced() {
-    let dir = tempfile::tempdir().unwrap();
-    let socket = dir.path().join("hib.sock");
-    let first = start(standard(dir.path()), &socket);
+    let (dir, socket, first) = started();
     let (code, text) = fails(standard(dir.path()));
     assert_eq!(code, 1);
     assert!(text.contains("hib.sock") && text.contains("another process"), "{text}");
@@ -83,9 +87,7 @@ fn a_live_socket_is_refused_and_a_stale_one_replaced() {
 #[test]
 fn however_it_ends_its_client_is_not_reset() {
     for signal in [Signal::KILL, Signal::TERM] {
-        let dir = tempfile::tempdir().unwrap();
-        let socket = dir.path().join("hib.sock");
-        let running = start(standard(dir.path()), &socket);
+        let (_dir, socket, running) = started();
         let mut client = RawClient::new(&socket);
         let guard = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", running.id()));
         let guard: u32 = guard.unwrap().trim().parse().expect("one child, the guard");
@@ -104,9 +106,7 @@ fn however_it_ends_its_client_is_not_reset() {
 
 #[test]
 fn a_second_client_is_not_reset() {
-    let dir = tempfile::tempdir().unwrap();
-    let socket = dir.path().join("hib.sock");
-    let running = start(standard(dir.path()), &socket);
+    let (_dir, socket, running) = started();
     let first = RawClient::new(&socket);
     kill_process(Pid::from_child(&running), Signal::STOP).unwrap();
     let mut second = RawClient::connect(&socket);
@@ -214,23 +214,17 @@ fn something_else_at_the_fabrics_socket_is_noticed_and_survived() {
     assert!(text.contains("fabric.sock"), "{text}");
 }
 
-/// Processor time of a process so far, in clock ticks of 10 ms, and its resident memory in KiB.
-fn usage(pid: Pid) -> (u64, u64) {
-    let base = format!("/proc/{}", pid.as_raw_nonzero());
-    let stat = std::fs::read_to_string(format!("{base}/stat")).unwrap();
+/// Processor time of a process so far, in clock ticks of 10 ms.
+fn ticks(pid: Pid) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap();
     let fields: Vec<_> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
-    let ticks = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
-    let status = std::fs::read_to_string(format!("{base}/status")).unwrap();
-    let field = |name: &str| -> u64 {
-        let line = status.lines().find(|l| l.starts_with(name)).unwrap();
-        line.split_whitespace().nth(1).unwrap().parse().unwrap()
-    };
-    (ticks, field("RssAnon:") + field("RssFile:"))
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
 }
 
-fn context_switches(pid: Pid) -> u64 {
+/// A number that the kernel has about a process.
+fn status(pid: Pid, name: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).unwrap();
-    let line = status.lines().find(|l| l.starts_with("voluntary_ctxt_switches")).unwrap();
+    let line = status.lines().find(|line| line.starts_with(name)).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
@@ -238,31 +232,25 @@ fn context_switches(pid: Pid) -> u64 {
 fn it_is_small_and_idle_when_nothing_happens() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("hib.sock");
-    let fabric =
-        telegraphos_fabric::Fabric::bind(telegraphos_fabric::Config::new(dir.path().join("fabric.sock"))).unwrap();
-    std::thread::spawn(move || fabric.run());
+    let _switch = Switch::start(dir.path());
     let running = start(standard(dir.path()), &socket);
-    let mut guest = Guest::boot(&socket);
-    let up = |guest: &mut Guest| guest.client.register(Register::StatusBits) & regs::STATUS_LINK_UP != 0;
-    eventually("the link", || up(&mut guest).then_some(()));
-    guest.open_context(0);
-    guest.export("self", 0, 1, support::RAM + 0x10_0000, 3);
-    let found = guest.lookup(0, "self", 3);
-    guest.import(0, 0, &found, 3);
+    let mut guest = joined(&socket);
+    guest.export("self", 0, 1, support::MEMORY, 3);
+    guest.reach(0, 0, "self", 3);
     for n in 0..20_000u64 {
         guest.client.store(4, support::window(0, 0, 8 * (n % 8192)), &n.to_le_bytes());
     }
     guest.quiet();
     // The last check whether the guest pauses is a few milliseconds later.
     std::thread::sleep(Duration::from_millis(50));
-    let (ticks, resident) = usage(Pid::from_child(&running));
-    println!("resident after 20000 stores: {resident} KiB, processor time {} ms", ticks * 10);
+    let pid = Pid::from_child(&running);
+    let (before, resident) = (ticks(pid), status(pid, "RssAnon:") + status(pid, "RssFile:"));
+    println!("resident after 20000 stores: {resident} KiB, processor time {} ms", before * 10);
     assert!(resident < 32 << 10, "{resident} KiB");
-    let switches = context_switches(Pid::from_child(&running));
+    let switches = status(pid, "voluntary_ctxt_switches");
     std::thread::sleep(Duration::from_secs(2));
-    let (later, _) = usage(Pid::from_child(&running));
-    let woken = context_switches(Pid::from_child(&running)) - switches;
-    println!("in 2 idle seconds: {} ms of processor time, woken {woken} times", (later - ticks) * 10);
+    let (later, woken) = (ticks(pid), status(pid, "voluntary_ctxt_switches") - switches);
+    println!("in 2 idle seconds: {} ms of processor time, woken {woken} times", (later - before) * 10);
     assert_eq!(woken, 0);
-    assert_eq!(later, ticks);
+    assert_eq!(later, before);
 }

@@ -11,7 +11,7 @@ use telegraphos_device::Settings;
 use telegraphos_device::vfio::message::{Access, DmaMap, DmaUnmap, IrqSet, SmallWrite, command, flag};
 use telegraphos_testkit::eventually;
 use telegraphos_wire::regs::{self, Register};
-use telegraphos_wire::{Rights, Status, event, ids};
+use telegraphos_wire::{Status, event, ids};
 use vfio_user::Client;
 
 const EINVAL: i32 = 22;
@@ -226,9 +226,7 @@ fn a_guest_reaches_its_own_memory_through_the_window() {
     guest.open_context(0);
     let memory = RAM + 0x10_0000;
     guest.export("self", 0, 2, memory, 31);
-    let found = guest.lookup(0, "self", Rights::READ.0 | Rights::WRITE.0);
-    assert_eq!(found.status, Status::Ok as u32);
-    guest.import(5, 0, &found, 3);
+    guest.reach(5, 0, "self", 3);
     for (n, size) in [1usize, 2, 4, 8].into_iter().enumerate() {
         let offset = 0x1_fff8 - 8 * n as u64;
         let data = &0x1122_3344_5566_7788u64.to_le_bytes()[..size];
@@ -249,8 +247,7 @@ fn a_guest_that_never_pauses_is_stopped_until_its_queue_has_run_dry() {
     let mut guest = Guest::boot(&server.socket());
     guest.open_context(0);
     guest.export("self", 0, 1, RAM + 0x10_0000, 3);
-    let found = guest.lookup(0, "self", 3);
-    guest.import(4, 0, &found, 3);
+    guest.reach(4, 0, "self", 3);
     // After the few messages of the start.
     std::thread::sleep(std::time::Duration::from_millis(10));
     let states = |guest: &Guest| -> Vec<u64> {
@@ -301,8 +298,7 @@ fn private_memory_is_refused_with_its_own_status() {
     assert_eq!(guest.client.map(map, None).errno(), None, "it is accepted");
     guest.open_context(0);
     guest.export("private", 0, 1, private, 3);
-    let found = guest.lookup(0, "private", 3);
-    guest.import(0, 0, &found, 3);
+    guest.reach(0, 0, "private", 3);
     assert_eq!(guest.client.read(4, window(0, 0, 0), 8), u64::MAX);
     guest.client.store(4, window(0, 0, 0), &[0; 8]);
     assert_eq!(guest.quiet(), Status::PrivateMemory);
@@ -319,8 +315,7 @@ fn without_bus_mastering_guest_memory_is_left_alone() {
     let mut guest = Guest::boot(&server.socket());
     guest.open_context(0);
     guest.export("self", 0, 1, RAM + 0x10_0000, 3);
-    let found = guest.lookup(0, "self", 3);
-    guest.import(0, 0, &found, 3);
+    guest.reach(0, 0, "self", 3);
     guest.client.write(7, 4, &2u16.to_le_bytes());
     guest.client.store(4, window(0, 0, 0), &[7; 8]);
     assert_eq!(guest.client.read(4, window(0, 0, 0), 8), u64::MAX);
@@ -333,8 +328,7 @@ fn unmapped_memory_is_not_touched_again() {
     let mut guest = Guest::boot(&server.socket());
     guest.open_context(0);
     guest.export("self", 0, 1, RAM + 0x10_0000, 3);
-    let found = guest.lookup(0, "self", 3);
-    guest.import(0, 0, &found, 3);
+    guest.reach(0, 0, "self", 3);
     let unmap = DmaUnmap { argsz: 24, flags: 0, address: RAM, size: support::RAM_SIZE };
     let reply = guest.client.call(command::DMA_UNMAP, bytemuck::bytes_of(&unmap));
     assert_eq!(reply.errno(), None);

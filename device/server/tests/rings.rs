@@ -7,8 +7,8 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use crate::support::linked::{Node, Switch};
-use crate::support::{Guest, MEMORY, RW, window};
+use crate::support::linked::{Node, Pair};
+use crate::support::{MEMORY, RW, window};
 use telegraphos_device::Settings;
 use telegraphos_fabric::control::{ControlClient, Request, Response, Snapshot, Target};
 use telegraphos_link::LinkClient;
@@ -20,33 +20,30 @@ use telegraphos_wire::{Status, WindowLayout};
 /// Bytes from one direction's indices in a ring's memory to those of the other (`telegraphos_link::ring`).
 const WORDS: u64 = 256;
 
-/// A fabric, two boards, and their guests, of which each has imported the memory of the other.
-struct Pair {
-    guests: [Guest; 2],
-    _nodes: [Node; 2],
+/// Two boards whose guests have imported the memory of each other, and the control socket of their fabric.
+struct Exchange {
+    pair: Pair,
     control: PathBuf,
-    _switch: Switch,
 }
 
-impl Pair {
-    fn start(dir: &Path, change: impl FnOnce(&mut telegraphos_fabric::Config)) -> Pair {
-        let control = dir.join("control");
-        let mut config = telegraphos_fabric::Config::new(dir.join("fabric.sock"));
-        config.control = Some(control.clone());
-        change(&mut config);
-        let switch = Switch::with(config);
-        let nodes = [0, 1].map(|node| Node::start(dir, node, Settings::default()));
-        let mut guests = [nodes[0].guest(), nodes[1].guest()];
-        for guest in &mut guests {
+impl Exchange {
+    fn start(change: impl FnOnce(&mut telegraphos_fabric::Config)) -> Exchange {
+        let mut pair = Pair::with(|config| {
+            config.control = Some(config.listen.with_file_name("control"));
+            change(config);
+        });
+        let control = pair.dir.path().join("control");
+        for guest in [&mut pair.a, &mut pair.b] {
             guest.export("memory", 0, 1, MEMORY, RW);
         }
-        for (guest, other) in guests.iter_mut().zip([1, 0]) {
-            let found = eventually("the segment", || {
-                Some(guest.lookup(other, "memory", RW)).filter(|found| found.status == Status::Ok as u32)
-            });
-            guest.import(0, other, &found, RW);
+        for (guest, other) in [(&mut pair.a, 1), (&mut pair.b, 0)] {
+            guest.reach(0, other, "memory", RW);
         }
-        Pair { guests, _nodes: nodes, control, _switch: switch }
+        Exchange { pair, control }
+    }
+
+    fn dir(&self) -> &Path {
+        self.pair.dir.path()
     }
 
     fn ask(&self, request: &Request) -> Response {
@@ -67,7 +64,7 @@ impl Pair {
             classes.map(|(_, class)| class.received.packets).sum()
         };
         let before = received(&self.snapshot());
-        for (guest, other) in self.guests.iter_mut().zip([1u16, 0]) {
+        for (guest, other) in [(&mut self.pair.a, 1), (&mut self.pair.b, 0)] {
             let address = window(other, 0, 64);
             guest.client.store(4, address, &value.to_le_bytes());
             assert_eq!(guest.quiet(), Status::Ok);
@@ -79,8 +76,7 @@ impl Pair {
 
 #[test]
 fn loads_and_stores_cause_no_packet_through_the_fabric() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut pair = Pair::start(dir.path(), |_| ());
+    let mut pair = Exchange::start(|_| ());
     eventually("the ring", || (pair.exchange(1) == 0).then_some(()));
     assert_eq!(pair.snapshot().totals.rings, 1);
     for value in 2..100 {
@@ -90,17 +86,15 @@ fn loads_and_stores_cause_no_packet_through_the_fabric() {
 
 #[test]
 fn without_rings_everything_passes_the_fabric() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut pair = Pair::start(dir.path(), |config| config.rings = 0);
+    let mut pair = Exchange::start(|config| config.rings = 0);
     assert_eq!((pair.exchange(1), pair.snapshot().totals.rings), (8, 0));
 }
 
 #[test]
 fn what_is_captured_passes_the_fabric_and_afterwards_the_ring_again() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut pair = Pair::start(dir.path(), |_| ());
+    let mut pair = Exchange::start(|_| ());
     eventually("the ring", || (pair.exchange(1) == 0).then_some(()));
-    let file = dir.path().join("capture.pcapng").display().to_string();
+    let file = pair.dir().join("capture.pcapng").display().to_string();
     assert!(matches!(pair.ask(&Request::CaptureStart { file, on: Target::All }), Response::Done(_)));
     eventually("the withdrawal", || (pair.snapshot().totals.rings == 0).then_some(()));
     for value in 2..20 {
@@ -112,8 +106,7 @@ fn what_is_captured_passes_the_fabric_and_afterwards_the_ring_again() {
 
 #[test]
 fn faults_at_run_time_see_everything() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut pair = Pair::start(dir.path(), |_| ());
+    let mut pair = Exchange::start(|_| ());
     eventually("the ring", || (pair.exchange(1) == 0).then_some(()));
     let slow = Request::SetFaults { on: Target::Node(1), faults: "latency=1ms".parse().unwrap() };
     assert!(matches!(pair.ask(&slow), Response::Done(_)));
@@ -125,15 +118,14 @@ fn faults_at_run_time_see_everything() {
 
 #[test]
 fn a_board_that_joins_while_something_is_captured_gets_no_ring() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("capture.pcapng");
-    let mut pair = Pair::start(dir.path(), |_| ());
+    let mut pair = Exchange::start(|_| ());
+    let file = pair.dir().join("capture.pcapng");
     let start = Request::CaptureStart { file: file.display().to_string(), on: Target::All };
     assert!(matches!(pair.ask(&start), Response::Done(_)));
     eventually("the withdrawal", || (pair.snapshot().totals.rings == 0).then_some(()));
     assert_eq!(pair.exchange(1), 8);
     // A board that joins now gets no ring.
-    let late = Node::start(dir.path(), 2, Settings::default());
+    let late = Node::start(pair.dir(), 2, Settings::default());
     let _guest = late.guest();
     assert_eq!(pair.snapshot().totals.rings, 0);
 }
@@ -152,12 +144,11 @@ fn metric(address: &str, name: &str) -> Option<u64> {
 #[test]
 fn an_index_that_cannot_be_ends_the_ring_and_is_counted() {
     const LOST: &str = "telegraphos_lost_rings_total";
-    let dir = tempfile::tempdir().unwrap();
     let metrics = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let mut pair = Pair::start(dir.path(), |config| config.metrics = metrics.parse().ok());
+    let mut pair = Exchange::start(|config| config.metrics = metrics.parse().ok());
     eventually("the ring", || (pair.exchange(1) == 0).then_some(()));
 
-    let mut hostile = LinkClient::connect(dir.path().join("fabric.sock")).unwrap();
+    let mut hostile = LinkClient::connect(pair.dir().join("fabric.sock")).unwrap();
     hostile.hello(2, WindowLayout::default(), [64; 4]).unwrap();
     let mut frames: Vec<Frame> = Vec::new();
     let mut next = |hostile: &mut LinkClient, what, fits: &dyn Fn(&Frame) -> bool| {

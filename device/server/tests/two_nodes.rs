@@ -1,31 +1,35 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Boards joined by a real fabric: stores of one guest reach another, and parts that fail.
 
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+
 use crate::support::crate_server::CrateServer;
-use crate::support::linked::{Node, Switch, joined};
+use crate::support::linked::{Node, Pair, Switch, is_linked, joined};
 use crate::support::{self, Guest, MEMORY, RW, window};
 use telegraphos_device::Settings;
 use telegraphos_testkit::{Daemon, eventually};
 use telegraphos_wire::admin::{Command, QueueCommand, ReplicaCommand};
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::queue::{HeaderWord, Shape};
-use telegraphos_wire::regs::{self, Register};
+use telegraphos_wire::regs::Register;
 use telegraphos_wire::{Rights, STREAM_BLOCK, Status, admin};
 
 const READ: u16 = Rights::READ.0;
 
-/// Asks until the segment is there: its node may be joining still.
-fn found(guest: &mut Guest, node: u16, name: &str, rights: u16) -> admin::Completion {
-    eventually("the segment", || Some(guest.lookup(node, name, rights)).filter(|c| c.status == Status::Ok as u32))
+/// Two boards, of which the guest of the first has imported memory of the second.
+fn one_reaches_the_other() -> Pair {
+    let mut pair = Pair::start();
+    pair.b.export("b", 0, 1, MEMORY, RW);
+    pair.a.reach(0, 1, "b", RW);
+    pair
 }
 
 fn both_ways(a: &mut Guest, node_a: u16, b: &mut Guest, node_b: u16) {
     a.export("a", 0, 2, MEMORY, RW);
     b.export("b", 0, 2, MEMORY, RW);
-    let to_b = found(a, node_b, "b", RW);
-    let to_a = found(b, node_a, "a", RW);
-    a.import(0, node_b, &to_b, RW);
-    b.import(0, node_a, &to_a, RW);
+    a.reach(0, node_b, "b", RW);
+    b.reach(0, node_a, "a", RW);
     one_way(a, b, node_b);
     one_way(b, a, node_a);
 }
@@ -47,10 +51,8 @@ fn one_way(from: &mut Guest, to: &Guest, node: u16) {
 
 #[test]
 fn e19_stores_and_loads_cross_both_ways_and_quiet_waits_for_them() {
-    let dir = tempfile::tempdir().unwrap();
-    let _switch = Switch::start(&dir.path().join("fabric.sock"));
-    let (n0, n1) = (Node::start(dir.path(), 0, Settings::default()), Node::start(dir.path(), 1, Settings::default()));
-    both_ways(&mut n0.guest(), 0, &mut n1.guest(), 1);
+    let mut pair = Pair::start();
+    both_ways(&mut pair.a, 0, &mut pair.b, 1);
 }
 
 /// A board that is not scheduled for a while finds more posted stores than its reserve takes, and the network is slower
@@ -61,7 +63,7 @@ fn i8_a_board_that_was_not_scheduled_takes_its_backlog_in_at_the_networks_pace()
     use rustix::process::{Pid, Signal, kill_process};
     const STORES: u64 = 20_000;
     let dir = tempfile::tempdir().unwrap();
-    let _switch = Switch::start(&dir.path().join("fabric.sock"));
+    let _switch = Switch::start(dir.path());
     let n1 = Node::start(dir.path(), 1, Settings::default());
     let mut b = n1.guest();
     b.export("a", 0, 2, MEMORY, RW);
@@ -71,10 +73,9 @@ fn i8_a_board_that_was_not_scheduled_takes_its_backlog_in_at_the_networks_pace()
     // The load behind the backlog has its share of the time: the pause is as long as it can be.
     command.args(["--reserve", "4096", "--load-limit-ms", "500"]);
     let child = Daemon::start(command.stdout(std::process::Stdio::null()));
-    eventually("the socket", || std::os::unix::net::UnixStream::connect(&socket).ok());
+    eventually("the socket", || UnixStream::connect(&socket).ok());
     let mut a = joined(&socket);
-    let there = found(&mut a, 1, "a", RW);
-    a.import(0, 1, &there, RW);
+    a.reach(0, 1, "a", RW);
     let pid = Pid::from_child(&child);
     kill_process(pid, Signal::STOP).unwrap();
     let resume = std::thread::spawn(move || {
@@ -95,14 +96,13 @@ fn i8_a_board_that_was_not_scheduled_takes_its_backlog_in_at_the_networks_pace()
 #[test]
 fn e19_stores_to_a_replicated_page_reach_every_copy() {
     let dir = tempfile::tempdir().unwrap();
-    let _switch = Switch::start(&dir.path().join("fabric.sock"));
+    let _switch = Switch::start(dir.path());
     let nodes: Vec<Node> = (0..3).map(|node| Node::start(dir.path(), node, Settings::default())).collect();
     let mut guests: Vec<Guest> = nodes.iter().map(Node::guest).collect();
     for (node, guest) in guests.iter_mut().enumerate() {
         guest.export("page", 0, 1, MEMORY, RW);
-        let own = found(guest, node as u16, "page", RW);
-        guest.import(0, node as u16, &own, RW);
-        let home = found(guest, 0, "page", RW);
+        guest.reach(0, node as u16, "page", RW);
+        let home = guest.find(0, "page", RW);
         let set = ReplicaCommand {
             opcode: admin::REPLICA_SET,
             page: 0,
@@ -144,9 +144,8 @@ fn e19_stores_to_a_replicated_page_reach_every_copy() {
 /// Frames that only a HIB sends, and invalid groups, end the link; the board reconnects.
 #[test]
 fn a_fabric_that_names_groups_is_left() {
-    use std::io::{Read, Write};
     let dir = tempfile::tempdir().unwrap();
-    let listener = std::os::unix::net::UnixListener::bind(dir.path().join("fabric.sock")).unwrap();
+    let listener = UnixListener::bind(dir.path().join("fabric.sock")).unwrap();
     let _node = Node::start(dir.path(), 0, Settings::default());
     for members in [vec![1, 2], vec![2, 1]] {
         let (mut stream, _) = listener.accept().unwrap();
@@ -165,7 +164,7 @@ fn a_fabric_that_names_groups_is_left() {
 #[test]
 fn the_crates_server_serves_the_same_board() {
     let dir = tempfile::tempdir().unwrap();
-    let _switch = Switch::start(&dir.path().join("fabric.sock"));
+    let _switch = Switch::start(dir.path());
     let n0 = CrateServer::start(Node::config(dir.path(), 0, Settings::default()));
     let n1 = Node::start(dir.path(), 1, Settings::default());
     let (mut a, mut b) = (joined(&n0.socket), n1.guest());
@@ -178,8 +177,7 @@ fn the_crates_server_serves_the_same_board() {
     rude.send(&short, &[]).unwrap();
     drop(rude);
     let mut a = joined(&n0.socket);
-    let found = found(&mut a, 1, "b", RW);
-    a.import(0, 1, &found, RW);
+    a.reach(0, 1, "b", RW);
     a.client.store(4, window(1, 0, 0), &[9; 8]);
     assert_eq!(a.quiet(), Status::Ok);
     assert_eq!(b.peek::<8>(MEMORY), [9; 8]);
@@ -187,13 +185,7 @@ fn the_crates_server_serves_the_same_board() {
 
 #[test]
 fn i8_a_hundred_thousand_stores_arrive_once_and_in_order() {
-    let dir = tempfile::tempdir().unwrap();
-    let _switch = Switch::start(&dir.path().join("fabric.sock"));
-    let (n0, n1) = (Node::start(dir.path(), 0, Settings::default()), Node::start(dir.path(), 1, Settings::default()));
-    let (mut a, mut b) = (n0.guest(), n1.guest());
-    b.export("b", 0, 1, MEMORY, RW);
-    let to_b = found(&mut a, 1, "b", RW);
-    a.import(0, 1, &to_b, RW);
+    let Pair { mut a, mut b, nodes: _nodes, switch: _switch, dir: _dir } = one_reaches_the_other();
     // A counter word and, before it, a data word: a reader of count n reads data n or later.
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -258,19 +250,15 @@ fn queue(guest: &mut Guest, name: &str, page: u32, address: u64, width: u32) {
 #[test]
 fn i9_i10_elements_of_two_nodes_overflow_a_queue_and_none_is_lost() {
     const EACH: u32 = 3000;
-    let dir = tempfile::tempdir().unwrap();
-    let _switch = Switch::start(&dir.path().join("fabric.sock"));
-    let (n0, n1) = (Node::start(dir.path(), 0, Settings::default()), Node::start(dir.path(), 1, Settings::default()));
-    let (mut a, mut b) = (n0.guest(), n1.guest());
+    let Pair { mut a, mut b, nodes: _nodes, switch: _switch, dir: _dir } = Pair::start();
     for width in [4u32, 8] {
         let (name, page, wide) = (format!("q{width}"), 4 + width, u64::from(width));
         let base = MEMORY + u64::from(width) * 0x1_0000;
         queue(&mut b, &name, page, base, width);
         let enqueue = (2 << 32) + window(1, width as u16, 0);
         for guest in [&mut a, &mut b] {
-            let queue = found(guest, 1, &name, Rights::ENQUEUE.0);
+            let queue = guest.reach(width as u16, 1, &name, Rights::ENQUEUE.0);
             assert_eq!(queue.width, width);
-            guest.import(width as u16, 1, &queue, Rights::ENQUEUE.0);
         }
         let overflows_before = b.client.register(Register::CountOverflows);
         let (mut sent, mut handled, mut out) = (0, overflows_before, Vec::new());
@@ -317,15 +305,11 @@ fn i9_i10_elements_of_two_nodes_overflow_a_queue_and_none_is_lost() {
 
 #[test]
 fn i13_two_nodes_that_load_from_each_other_both_progress() {
-    let dir = tempfile::tempdir().unwrap();
-    let _switch = Switch::start(&dir.path().join("fabric.sock"));
-    let (n0, n1) = (Node::start(dir.path(), 0, Settings::default()), Node::start(dir.path(), 1, Settings::default()));
-    let (mut a, mut b) = (n0.guest(), n1.guest());
+    let Pair { mut a, mut b, nodes: _nodes, switch: _switch, dir: _dir } = Pair::start();
     a.export("a", 0, 1, MEMORY, RW);
     b.export("b", 0, 1, MEMORY, RW);
-    let (to_b, to_a) = (found(&mut a, 1, "b", RW), found(&mut b, 0, "a", RW));
-    a.import(0, 1, &to_b, RW);
-    b.import(0, 0, &to_a, RW);
+    a.reach(0, 1, "b", RW);
+    b.reach(0, 0, "a", RW);
     a.poke(MEMORY, &[0xaa; 8]);
     b.poke(MEMORY, &[0xbb; 8]);
     std::thread::scope(|scope| {
@@ -344,12 +328,9 @@ fn i13_two_nodes_that_load_from_each_other_both_progress() {
 
 #[test]
 fn what_is_not_granted_is_refused_and_told() {
-    let dir = tempfile::tempdir().unwrap();
-    let _switch = Switch::start(&dir.path().join("fabric.sock"));
-    let (n0, n1) = (Node::start(dir.path(), 0, Settings::default()), Node::start(dir.path(), 1, Settings::default()));
-    let (mut a, mut b) = (n0.guest(), n1.guest());
+    let Pair { mut a, mut b, nodes: _nodes, switch: _switch, dir: _dir } = Pair::start();
     b.export("read-only", 0, 1, MEMORY, READ);
-    let answer = found(&mut a, 1, "read-only", READ);
+    let answer = a.find(1, "read-only", READ);
     assert_eq!(a.lookup(1, "read-only", RW).status, Status::Denied as u32);
     assert_eq!(a.lookup(1, "nothing", READ).status, Status::NoSegment as u32);
     assert_eq!(a.lookup(7, "absent", READ).status, Status::NodeDown as u32);
@@ -368,16 +349,15 @@ fn what_is_not_granted_is_refused_and_told() {
 #[test]
 fn a_node_that_goes_is_noticed_and_its_return_too() {
     let dir = tempfile::tempdir().unwrap();
-    let _switch = Switch::start(&dir.path().join("fabric.sock"));
+    let _switch = Switch::start(dir.path());
     let n0 = Node::start(dir.path(), 0, Settings::default());
     let mut a = n0.guest();
     for round in 0..3u64 {
         let n1 = Node::start(dir.path(), 1, Settings::default());
         let mut b = n1.guest();
         b.export("b", 0, 1, MEMORY, RW);
-        let to_b = found(&mut a, 1, "b", RW);
         let import = round as u16;
-        a.import(import, 1, &to_b, RW);
+        a.reach(import, 1, "b", RW);
         a.client.store(4, window(1, import, 0), &round.to_le_bytes());
         assert_eq!(a.client.read(4, window(1, import, 0), 8), round);
         drop((b, n1));
@@ -389,13 +369,7 @@ fn a_node_that_goes_is_noticed_and_its_return_too() {
 
 #[test]
 fn a_peer_that_stores_while_its_target_reboots_does_not_touch_the_new_life() {
-    let dir = tempfile::tempdir().unwrap();
-    let _switch = Switch::start(&dir.path().join("fabric.sock"));
-    let (n0, n1) = (Node::start(dir.path(), 0, Settings::default()), Node::start(dir.path(), 1, Settings::default()));
-    let (mut a, mut b) = (n0.guest(), n1.guest());
-    b.export("b", 0, 1, MEMORY, RW);
-    let to_b = found(&mut a, 1, "b", RW);
-    a.import(0, 1, &to_b, RW);
+    let Pair { mut a, mut b, nodes: _nodes, switch: _switch, dir: _dir } = one_reaches_the_other();
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (a, stop) = (&mut a, &stop);
@@ -426,51 +400,39 @@ fn a_peer_that_stores_while_its_target_reboots_does_not_touch_the_new_life() {
 
 #[test]
 fn a_fabric_that_goes_and_comes_back_is_joined_again() {
-    let dir = tempfile::tempdir().unwrap();
-    let fabric = dir.path().join("fabric.sock");
-    let switch = Switch::start(&fabric);
-    let (n0, n1) = (Node::start(dir.path(), 0, Settings::default()), Node::start(dir.path(), 1, Settings::default()));
-    let (mut a, mut b) = (n0.guest(), n1.guest());
-    b.export("b", 0, 1, MEMORY, RW);
-    let to_b = found(&mut a, 1, "b", RW);
-    a.import(0, 1, &to_b, RW);
+    let Pair { mut a, mut b, nodes: _nodes, switch, dir } = one_reaches_the_other();
     assert_eq!(a.client.read(4, window(1, 0, 0), 8), 0);
     drop(switch);
-    eventually("loss of the link", || {
-        (a.client.register(Register::StatusBits) & regs::STATUS_LINK_UP == 0).then_some(())
-    });
+    eventually("loss of the link", || (!is_linked(&mut a)).then_some(()));
     assert_eq!(a.client.read(4, window(1, 0, 0), 8), u64::MAX);
-    let _switch = Switch::start(&fabric);
+    let _switch = Switch::start(dir.path());
     for guest in [&mut a, &mut b] {
-        eventually("the link", || {
-            (guest.client.register(Register::StatusBits) & regs::STATUS_LINK_UP != 0).then_some(())
-        });
+        eventually("the link", || is_linked(guest).then_some(()));
     }
     // The segment survived its fabric; the old import did not.
-    let again = found(&mut a, 1, "b", RW);
-    a.import(1, 1, &again, RW);
+    a.reach(1, 1, "b", RW);
     a.client.store(4, window(1, 1, 0), &[5; 8]);
     assert_eq!(a.client.read(4, window(1, 1, 0), 8), 0x0505_0505_0505_0505);
     assert_eq!(a.client.read(4, window(1, 0, 0), 8), u64::MAX);
 }
 
+/// Board 0 with the test in the place of its fabric, which has let it join and has announced node 1.
+fn at_the_test(settings: Settings) -> (tempfile::TempDir, Node, UnixStream) {
+    let dir = tempfile::tempdir().unwrap();
+    let listener = UnixListener::bind(dir.path().join("fabric.sock")).unwrap();
+    let node = Node::start(dir.path(), 0, settings);
+    let (mut fabric, _) = listener.accept().unwrap();
+    let mut bytes = Vec::new();
+    Frame::Welcome { incarnation: 0x1000, nodes: 64, credits: [256; 4] }.encode(&mut bytes);
+    Frame::NodeUp { node: 1, incarnation: 0x2000, block: STREAM_BLOCK as u32 }.encode(&mut bytes);
+    fabric.write_all(&bytes).unwrap();
+    (dir, node, fabric)
+}
+
 #[test]
 fn an_unanswered_load_is_all_ones_in_time() {
-    // A fabric that accepts the join, announces a neighbour, and then discards everything.
-    use std::io::Write;
-    use telegraphos_wire::link::Frame;
-    let dir = tempfile::tempdir().unwrap();
-    let listener = std::os::unix::net::UnixListener::bind(dir.path().join("fabric.sock")).unwrap();
-    let settings = Settings { load_limit_ms: Some(50), ..Settings::default() };
-    let n0 = Node::start(dir.path(), 0, settings);
-    let (mut fabric, _) = listener.accept().unwrap();
-    let mut say = |frame: Frame| {
-        let mut bytes = Vec::new();
-        frame.encode(&mut bytes);
-        fabric.write_all(&bytes).unwrap();
-    };
-    say(Frame::Welcome { incarnation: 0x1000, nodes: 64, credits: [256; 4] });
-    say(Frame::NodeUp { node: 1, incarnation: 0x1000, block: STREAM_BLOCK as u32 });
+    // What it sends to the fabric is discarded.
+    let (_dir, n0, _fabric) = at_the_test(Settings { load_limit_ms: Some(50), ..Settings::default() });
     let mut a = n0.guest();
     let segment = admin::Completion { generation: 1, count: 1, length: 0x1_0000, ..Default::default() };
     a.import(0, 1, &segment, RW);
@@ -482,18 +444,10 @@ fn an_unanswered_load_is_all_ones_in_time() {
 /// What comes together is performed in one turn, and acknowledged by one packet instead of one for each store.
 #[test]
 fn stores_that_come_together_are_acknowledged_by_one_packet() {
-    use std::io::{Read, Write};
     use telegraphos_wire::{Body, ImportEpoch, Packet, RemoteAddr};
     const STORES: u64 = 64;
-    let dir = tempfile::tempdir().unwrap();
-    let listener = std::os::unix::net::UnixListener::bind(dir.path().join("fabric.sock")).unwrap();
-    let node = Node::start(dir.path(), 0, Settings::default());
-    let (mut fabric, _) = listener.accept().unwrap();
+    let (_dir, node, mut fabric) = at_the_test(Settings::default());
     fabric.set_read_timeout(Some(telegraphos_testkit::PATIENCE)).unwrap();
-    let mut bytes = Vec::new();
-    Frame::Welcome { incarnation: 0x1000, nodes: 64, credits: [256; 4] }.encode(&mut bytes);
-    Frame::NodeUp { node: 1, incarnation: 0x2000, block: STREAM_BLOCK as u32 }.encode(&mut bytes);
-    fabric.write_all(&bytes).unwrap();
     let mut a = node.guest();
     let generation = a.export("a", 0, 1, MEMORY, RW);
     let packet = |n: u64| {
@@ -501,7 +455,7 @@ fn stores_that_come_together_are_acknowledged_by_one_packet() {
         let body = Body::Write { at, context: 0, epoch: ImportEpoch::default(), size: 8, data: n + 1 };
         Packet { src: 1, dst: 0, tag: n as u32, incarnation: 0x2000, target: 0x1000, body }
     };
-    bytes.clear();
+    let mut bytes = Vec::new();
     for n in 0..STORES {
         Frame::Packet(packet(n)).encode(&mut bytes);
     }

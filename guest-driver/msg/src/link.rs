@@ -12,19 +12,10 @@ use std::time::Instant;
 use telegraphos::{Node, NodeId, Queue, Recent, Remote, RemoteQueue, Rights, Segment, Status};
 use telegraphos_msg_core::layout::{CONTROL, Element, Layout, PORT, PROBE, Words, control, port_of};
 use telegraphos_msg_core::{Config, Place, Process};
-
-/// Name of a queue of a process.
-pub(crate) fn queue_name(process: Process, port: u16) -> String {
-    format!("msg.{:08x}.p{port}", process.number)
-}
+use telegraphos_wire::names;
 
 fn inbox_name(of: Process, for_whom: Process) -> String {
-    format!("msg.{:08x}.{}.{:08x}", of.number, for_whom.node, for_whom.number)
-}
-
-/// Name of memory of a process that is registered for a long message.
-pub(crate) fn memory_name(of: Process, id: u64) -> String {
-    format!("msg.{:08x}.m{id:x}", of.number)
+    names::inbox(of.number.into(), (for_whom.node, for_whom.number.into()))
 }
 
 /// Of a place: its memory is registered for more than one message.
@@ -116,7 +107,7 @@ impl Link {
         key: u32,
     ) -> Result<Link> {
         // The import shows that it is there: only then is memory made for it.
-        let first = Queue::import(node, at, &queue_name(other, 0)).soft().open()?;
+        let first = Queue::import(node, at, &names::queue(other.number.into(), 0)).soft().open()?;
         let size = Layout::of(config).size();
         let inbox = node.export(&inbox_name(me, other), size).nodes(&[at]).create()?;
         let words = control(config, key, port);
@@ -174,7 +165,7 @@ impl Link {
         }
         let elements = match lock(&self.first).take_if(|_| port == 0) {
             Some(first) => first,
-            None => Queue::import(node, self.node, &queue_name(other, port)).soft().open()?,
+            None => Queue::import(node, self.node, &names::queue(other.number.into(), port)).soft().open()?,
         };
         Ok(Found::Yes(Box::new(Other { inbox, elements, key })))
     }
@@ -299,7 +290,8 @@ impl Link {
             }
         }
         let rights = Rights(right.0 | Rights::DMA.0);
-        let import = Arc::new(node.import(self.node, &memory_name(other, at.0)).rights(rights).soft().open()?);
+        let import =
+            Arc::new(node.import(self.node, &names::memory(other.number.into(), at.0)).rights(rights).soft().open()?);
         if keeps {
             let mut imports = lock(&self.imports);
             let least = (imports.len() >= KEPT).then(|| imports.evict());

@@ -11,6 +11,7 @@ use std::time::Duration;
 use telegraphos::{Node, Rights, Segment};
 use telegraphos_msg_core::routes::Route;
 use telegraphos_msg_core::{Eager, Process};
+use telegraphos_wire::names;
 
 /// The messages of a process.
 #[derive(Debug)]
@@ -30,10 +31,6 @@ impl Drop for Name {
     fn drop(&mut self) {
         self.shared.has_name(&self.name, false);
     }
-}
-
-fn name_of(name: &str) -> String {
-    format!("msg.at.{name}")
 }
 
 impl Messages {
@@ -61,7 +58,7 @@ impl Messages {
     /// Gives this process a name on its node, by which others find it. Processes beyond the cluster do if it takes part
     /// in [routing](crate::Routing), and has not more than 64 names of up to 200 bytes.
     pub fn publish(&self, name: &str) -> Result<Name> {
-        let segment = self.shared.node.export(&name_of(name), 8).mode(0o400).create()?;
+        let segment = self.shared.node.export(&names::of_process(name), 8).mode(0o400).create()?;
         // With a bit more, so that 0 is not there yet.
         segment.store(0, u64::from(self.shared.me.number) | 1 << 32)?;
         self.shared.has_name(name, true);
@@ -78,7 +75,7 @@ impl Messages {
         let Some(local) = self.shared.nodes.local(node) else {
             return self.shared.find_far(node, name).ok_or_else(none);
         };
-        let import = self.shared.node.import(local, &name_of(name)).rights(Rights::READ).soft().open();
+        let import = self.shared.node.import(local, &names::of_process(name)).rights(Rights::READ).soft().open();
         let word = import.map_err(|_| none())?.get64(0)?;
         if word >> 32 != 1 {
             return Err(none());

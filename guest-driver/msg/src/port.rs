@@ -2,11 +2,11 @@
 //! A port: a queue of this process (s4 §4).
 
 use crate::error::Result;
-use crate::link::queue_name;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 use telegraphos::{Node, Queue};
 use telegraphos_msg_core::Process;
+use telegraphos_wire::names;
 
 /// How often processes are looked after that may have died, and how long a thread sleeps at most.
 pub(crate) const TICK: Duration = Duration::from_millis(250);
@@ -26,7 +26,8 @@ pub(crate) struct Port {
 
 impl Port {
     pub(crate) fn open(node: &Node, me: Process, number: u16) -> Result<Port> {
-        let queue = Queue::create(node, &queue_name(me, number)).wide().words(WORDS).quota(QUOTA).create()?;
+        let queue =
+            Queue::create(node, &names::queue(me.number.into(), number)).wide().words(WORDS).quota(QUOTA).create()?;
         Ok(Port { queue, turn: Mutex::new(()) })
     }
 

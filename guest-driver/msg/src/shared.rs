@@ -7,7 +7,7 @@ use crate::beyond::Beyond;
 use crate::cache::Cache;
 use crate::error::{Error, Result};
 use crate::grant::{Readable, Source};
-use crate::link::{Found, LASTING, Link, Seen, memory_name};
+use crate::link::{Found, LASTING, Link, Seen};
 use crate::memory::Memory;
 use crate::nodes::Nodes;
 use crate::options::{Options, Progress};
@@ -22,6 +22,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use telegraphos::{MAX_COPY, Node, RegisterBuilder, Registration, Remote, Rights};
 use telegraphos_msg_core::{Config, Engine, Failure, Place, Process};
+use telegraphos_wire::names;
 
 /// How long a process is waited for that a message is for.
 pub(crate) const ANSWER: Duration = Duration::from_secs(10);
@@ -406,7 +407,8 @@ impl Shared {
     ) -> Result<(Arc<Registration>, Place)> {
         let place = Place(random()? & !LASTING);
         // SAFETY: the caller's promise.
-        let mut builder = unsafe { self.register(buffer) }.name(&memory_name(self.me, place.0)).mode(0o200).gated();
+        let mut builder =
+            unsafe { self.register(buffer) }.name(&names::memory(self.me.number.into(), place.0)).mode(0o200).gated();
         if let Some(node) = node.and_then(|node| self.nodes.local(node)) {
             builder = builder.nodes(&[node]);
         }
@@ -487,7 +489,7 @@ impl Shared {
         let Some(node) = self.nodes.local(to.node) else { return Ok(None) };
         let place = Place(random()? | LASTING);
         // SAFETY: the caller's promise.
-        let builder = unsafe { self.register(buffer) }.name(&memory_name(self.me, place.0)).mode(0o400);
+        let builder = unsafe { self.register(buffer) }.name(&names::memory(self.me.number.into(), place.0)).mode(0o400);
         let registration = builder.nodes(&[node]).gated().create()?;
         Ok(Some(Readable::new(registration, place, to, node)))
     }

@@ -5,9 +5,7 @@
 use std::ffi::c_int;
 use std::net::Ipv4Addr;
 use telegraphos::NodeId;
-
-/// What all Ethernet addresses of boards begin with.
-const BOARD: &str = "02:54:47:00:";
+use telegraphos_wire::net;
 
 /// The system's table of neighbours.
 pub(crate) struct Neighbours(String);
@@ -36,14 +34,7 @@ fn find(table: &str, address: Ipv4Addr) -> Option<NodeId> {
     let lines = table.lines().skip(1).map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
     // IP address, HW type, flags, HW address, mask, device
     let mut ours = lines.filter(|fields| fields.first().and_then(|ip| ip.parse().ok()) == Some(address));
-    ours.find_map(|fields| node(fields.get(3)?))
-}
-
-/// The node of a board's Ethernet address.
-fn node(address: &str) -> Option<NodeId> {
-    let (high, low) = address.strip_prefix(BOARD)?.split_once(':')?;
-    let byte = |text: &str| u8::from_str_radix(text, 16).ok().filter(|_| text.len() == 2);
-    Some(NodeId::from_be_bytes([byte(high)?, byte(low)?]))
+    ours.find_map(|fields| net::node_of(fields.get(3)?))
 }
 
 #[cfg(test)]

@@ -12,6 +12,9 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use telegraphos_wire::net;
+
+pub use telegraphos_wire::net::ethernet;
 
 const NEW_LINK: u16 = 16;
 const NEW_ADDRESS: u16 = 20;
@@ -37,15 +40,6 @@ const OUTSIDE: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
 /// /etc/resolv.conf with its name server.
 pub const RESOLVER: &str = "nameserver 10.0.2.3\n";
-
-/// What the Ethernet addresses of boards' network devices begin with.
-const ETHERNET: &str = "02:54:47:00:";
-
-/// The Ethernet address of a node's network device.
-pub fn ethernet(node: u16) -> String {
-    let [high, low] = node.to_be_bytes();
-    format!("{ETHERNET}{high:02x}:{low:02x}")
-}
 
 /// The address of a node: the numbers of nodes begin at 0, those of hosts at 1.
 pub fn address(node: u16) -> Ipv4Addr {
@@ -147,21 +141,11 @@ pub fn loopback_up() -> io::Result<()> {
     Routing::open()?.request(&link_up(1))
 }
 
-/// The node of a board's network device, by its Ethernet address.
-fn node_of(address: &str) -> Option<u16> {
-    let (high, low) = address.trim().strip_prefix(ETHERNET)?.split_once(':')?;
-    let byte = |text: &str| u8::from_str_radix(text, 16).ok().filter(|_| text.len() == 2);
-    match [high, low].map(byte) {
-        [Some(high), Some(low)] => Some(u16::from_be_bytes([high, low])),
-        _ => None,
-    }
-}
-
 /// Numbers of the boards' network devices and their nodes. Their names are no sign: another device may have `tg0`.
 fn devices_of_boards(at: &Path) -> io::Result<Vec<(u32, u16)>> {
     let of = |path: &Path| {
         let read = |name: &str| std::fs::read_to_string(path.join(name)).ok();
-        Some((read("ifindex")?.trim().parse().ok()?, node_of(&read("address")?)?))
+        Some((read("ifindex")?.trim().parse().ok()?, net::node_of(read("address")?.trim())?))
     };
     Ok(std::fs::read_dir(at)?.flatten().filter_map(|entry| of(&entry.path())).collect())
 }
@@ -276,10 +260,6 @@ mod tests {
         put("tg1", "3\n", "02:54:47:00:01:0a\n");
         put("other", "4\n", "02:54:47:01:01:0a\n");
         assert_eq!(devices_of_boards(dir.path()).unwrap(), [(3, 266)]);
-        assert_eq!((ethernet(266).as_str(), node_of(&ethernet(266))), ("02:54:47:00:01:0a", Some(266)));
-        for bad in ["02:54:47:00:01", "02:54:47:00:01:0g", "02:54:47:00:001:0a", ""] {
-            assert_eq!(node_of(bad), None, "{bad}");
-        }
     }
 
     #[test]

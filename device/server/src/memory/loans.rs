@@ -26,18 +26,14 @@ const LEAST: u32 = 1 << 12;
 /// A part of a block that is adjacent in guest memory. `M` refers to its mapping.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part<M> {
-    mapping: M,
+    pub(super) mapping: M,
     /// Offset in the mapping.
-    at: u64,
-    address: u64,
-    length: u32,
+    pub(super) at: u64,
+    pub(super) address: u64,
+    pub(super) length: u32,
 }
 
 impl<M: AsRef<Mapping>> Part<M> {
-    pub(super) fn new(mapping: M, at: u64, address: u64, length: u32) -> Part<M> {
-        Part { mapping, at, address, length }
-    }
-
     fn map(&self) -> &Mapping {
         self.mapping.as_ref()
     }
@@ -105,12 +101,15 @@ fn store_bytes<M: AsRef<Mapping>>(bytes: &[u8], to: &[Part<M>]) -> Option<()> {
 }
 
 /// Loads the bytes of parts.
-pub(super) fn load<M: AsRef<Mapping>>(parts: &[Part<M>]) -> Option<Vec<u8>> {
+pub(super) fn load<M: AsRef<Mapping>>(parts: &[Part<M>]) -> Option<Arc<[u8]>> {
+    if let [part] = parts {
+        return part.map().load_block(part.at, part.length);
+    }
     let mut bytes = Vec::with_capacity(total(parts) as usize);
     for part in parts {
         bytes.extend_from_slice(&part.map().load_block(part.at, part.length)?);
     }
-    Some(bytes)
+    Some(bytes.into())
 }
 
 /// Where the bytes of a loan are.
@@ -170,7 +169,7 @@ impl Range {
         let mut place = locked(&self.place);
         if let Place::Lent(parts) = &*place {
             // The bounds were checked when it was lent.
-            *place = Place::Returned(load(parts).unwrap_or_default().into());
+            *place = Place::Returned(load(parts).unwrap_or_default());
         }
     }
 }
@@ -182,7 +181,7 @@ impl Lender for Range {
 
     fn bytes(&self) -> Vec<u8> {
         match &*locked(&self.place) {
-            Place::Lent(parts) => load(parts).unwrap_or_default(),
+            Place::Lent(parts) => load(parts).unwrap_or_default().to_vec(),
             Place::Returned(bytes) => bytes.to_vec(),
         }
     }
@@ -228,8 +227,10 @@ impl Loans {
         if lent > MOST {
             return None;
         }
-        let owned =
-            |part: &Part<&Arc<Mapping>>| Part::new(Arc::clone(part.mapping), part.at, part.address, part.length);
+        let owned = |part: &Part<&Arc<Mapping>>| {
+            let Part { mapping, at, address, length } = *part;
+            Part { mapping: Arc::clone(mapping), at, address, length }
+        };
         let place = Mutex::new(Place::Lent(Few::of(parts, owned)));
         let spans = Few::of(parts, |part| (part.address, part.length));
         let range = Arc::new(Range { spans, length, fill, place });

@@ -2,59 +2,51 @@
 //! A fabric and the boards at it, each in a thread of its own.
 
 use std::path::{Path, PathBuf};
-use std::thread::JoinHandle;
 
-use telegraphos_device::{Config, HibServer, ServeError, Settings, ShutdownHandle};
+use telegraphos_device::{Config, HibServer, ServeError, Settings};
 use telegraphos_fabric::{Fabric, FabricError};
-use telegraphos_testkit::eventually;
+use telegraphos_testkit::{Served, eventually};
 use telegraphos_wire::regs::{self, Register};
 
 use super::Guest;
 
 /// A fabric in a thread of its own.
-pub struct Switch {
-    stop: telegraphos_fabric::ShutdownHandle,
-    thread: Option<JoinHandle<Result<(), FabricError>>>,
-}
+pub struct Switch(#[allow(dead_code, reason = "it is to be dropped")] Served<FabricError>);
 
 impl Switch {
-    pub fn start(path: &Path) -> Switch {
-        Switch::with(telegraphos_fabric::Config::new(path))
+    /// The fabric of the boards that have their sockets in this directory.
+    pub fn start(dir: &Path) -> Switch {
+        Switch::with(telegraphos_fabric::Config::new(dir.join("fabric.sock")))
     }
 
     pub fn with(config: telegraphos_fabric::Config) -> Switch {
         let fabric = Fabric::bind(config).unwrap();
         let stop = fabric.shutdown_handle();
-        Switch { stop, thread: Some(std::thread::spawn(move || fabric.run())) }
-    }
-}
-
-impl Drop for Switch {
-    fn drop(&mut self) {
-        self.stop.shut_down();
-        if let Some(thread) = self.thread.take() {
-            let ended = thread.join();
-            if !std::thread::panicking() {
-                ended.unwrap().unwrap();
-            }
-        }
+        Switch(Served::start(move || stop.shut_down(), move || fabric.run()))
     }
 }
 
 /// A board in a thread of its own.
 pub struct Node {
     pub socket: PathBuf,
-    stop: ShutdownHandle,
-    thread: Option<JoinHandle<Result<(), ServeError>>>,
+    served: Served<ServeError>,
 }
 
 impl Node {
     pub fn start(dir: &Path, node: u16, settings: Settings) -> Node {
-        let config = Node::config(dir, node, settings);
+        Node::with(Node::config(dir, node, settings), || {})
+    }
+
+    /// With something that its thread does first.
+    pub fn with(config: Config, first: impl FnOnce() + Send + 'static) -> Node {
         let socket = config.socket.clone();
         let mut server = HibServer::bind(config).unwrap();
         let stop = server.shutdown_handle();
-        Node { socket, stop, thread: Some(std::thread::spawn(move || server.run())) }
+        let run = move || {
+            first();
+            server.run()
+        };
+        Node { socket, served: Served::start(move || stop.shut_down(), run) }
     }
 
     pub fn config(dir: &Path, node: u16, settings: Settings) -> Config {
@@ -72,28 +64,51 @@ impl Node {
         joined(&self.socket)
     }
 
-    pub fn ended(mut self) -> Result<(), ServeError> {
-        self.thread.take().unwrap().join().expect("the server panicked")
+    /// Stops it and returns its result.
+    pub fn stop(self) -> Result<(), ServeError> {
+        self.served.stop()
     }
-}
 
-impl Drop for Node {
-    fn drop(&mut self) {
-        self.stop.shut_down();
-        if let Some(thread) = self.thread.take() {
-            let ended = thread.join();
-            if !std::thread::panicking() {
-                ended.unwrap().unwrap();
-            }
-        }
+    /// Waits until it ends by itself.
+    pub fn ended(self) -> Result<(), ServeError> {
+        self.served.ended()
     }
 }
 
 /// A guest of the board at `socket`, once that has joined the fabric, with context 0 open.
 pub fn joined(socket: &Path) -> Guest {
     let mut guest = Guest::boot(socket);
-    let linked = |guest: &mut Guest| guest.client.register(Register::StatusBits) & regs::STATUS_LINK_UP != 0;
-    eventually("joining of the fabric", || linked(&mut guest).then_some(()));
+    eventually("joining of the fabric", || is_linked(&mut guest).then_some(()));
     guest.open_context(0);
     guest
+}
+
+/// Whether a guest's board has joined the fabric.
+pub fn is_linked(guest: &mut Guest) -> bool {
+    guest.client.register(Register::StatusBits) & regs::STATUS_LINK_UP != 0
+}
+
+/// A fabric, boards 0 and 1 at it, and their guests.
+pub struct Pair {
+    pub a: Guest,
+    pub b: Guest,
+    pub nodes: [Node; 2],
+    pub switch: Switch,
+    pub dir: tempfile::TempDir,
+}
+
+impl Pair {
+    pub fn start() -> Pair {
+        Pair::with(|_| {})
+    }
+
+    /// With a change to the fabric's configuration.
+    pub fn with(change: impl FnOnce(&mut telegraphos_fabric::Config)) -> Pair {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = telegraphos_fabric::Config::new(dir.path().join("fabric.sock"));
+        change(&mut config);
+        let switch = Switch::with(config);
+        let nodes = [0, 1].map(|node| Node::start(dir.path(), node, Settings::default()));
+        Pair { a: nodes[0].guest(), b: nodes[1].guest(), nodes, switch, dir }
+    }
 }

@@ -8,13 +8,13 @@ pub mod linked;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::thread::JoinHandle;
 
 use telegraphos_device::client::{self, Client, EVENT_ENTRIES, EVENTS, Pages};
 #[allow(unused_imports, reason = "allocations.rs and the examples use some")]
 pub use telegraphos_device::client::{PATIENCE, RAM, RAM_SIZE, Reply, window};
 use telegraphos_device::vfio::message::{DmaMap, IrqSet};
-use telegraphos_device::{Config, HibServer, ServeError, Settings, ShutdownHandle};
+use telegraphos_device::{ServeError, Settings};
+use telegraphos_testkit::eventually;
 use telegraphos_wire::admin::{self, Command, Completion};
 use telegraphos_wire::regs::Register;
 use telegraphos_wire::{Rights, Status, event};
@@ -23,11 +23,10 @@ pub const RW: u16 = Rights::READ.0 | Rights::WRITE.0;
 /// Guest address of the exported memory.
 pub const MEMORY: u64 = RAM + 0x10_0000;
 
-/// A server in a separate thread, with its socket in a separate directory.
+/// The board of node 0 without a fabric, with its socket in a directory of its own.
 pub struct Server {
-    pub dir: tempfile::TempDir,
-    stop: ShutdownHandle,
-    thread: Option<JoinHandle<Result<(), ServeError>>>,
+    node: linked::Node,
+    _dir: tempfile::TempDir,
 }
 
 impl Server {
@@ -35,52 +34,20 @@ impl Server {
         Server::with(Settings::default())
     }
 
-    /// With the test's settings; socket, node and fabric have defaults here.
+    /// With the test's settings.
     pub fn with(settings: Settings) -> Server {
         let dir = tempfile::tempdir().unwrap();
-        let config = config(&dir, settings);
-        let mut server = HibServer::bind(config).unwrap();
-        let stop = server.shutdown_handle();
-        let thread = std::thread::spawn(move || server.run());
-        Server { dir, stop, thread: Some(thread) }
+        Server { node: linked::Node::start(dir.path(), 0, settings), _dir: dir }
     }
 
     pub fn socket(&self) -> PathBuf {
-        self.dir.path().join("hib.sock")
+        self.node.socket.clone()
     }
 
     /// Stops it and returns its result.
-    pub fn stop(mut self) -> Result<(), ServeError> {
-        self.stop.shut_down();
-        self.thread.take().unwrap().join().expect("the server panicked")
+    pub fn stop(self) -> Result<(), ServeError> {
+        self.node.stop()
     }
-
-    /// Waits until it ends by itself.
-    pub fn ended(mut self) -> Result<(), ServeError> {
-        self.thread.take().unwrap().join().expect("the server panicked")
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.stop.shut_down();
-        if let Some(thread) = self.thread.take() {
-            let ended = thread.join();
-            if !std::thread::panicking() {
-                ended.expect("the server panicked").unwrap();
-            }
-        }
-    }
-}
-
-pub fn config(dir: &tempfile::TempDir, settings: Settings) -> Config {
-    let defaults = Settings {
-        socket: Some(dir.path().join("hib.sock")),
-        node: Some(0),
-        fabric: Some(dir.path().join("no-fabric.sock")),
-        ..Settings::default()
-    };
-    settings.over(defaults).config().unwrap()
 }
 
 /// The library's client; every error fails the test.
@@ -263,6 +230,20 @@ impl Guest {
     /// Looks `name` up at `node`.
     pub fn lookup(&mut self, node: u16, name: &str, rights: u16) -> Completion {
         self.admin(Command { opcode: admin::LOOKUP, node, name: named(name), rights, ..Command::default() })
+    }
+
+    /// Asks until the segment is there: its node may be joining still.
+    pub fn find(&mut self, node: u16, name: &str, rights: u16) -> Completion {
+        eventually("the segment", || {
+            Some(self.lookup(node, name, rights)).filter(|found| found.status == Status::Ok as u32)
+        })
+    }
+
+    /// Imports a segment once it is there: import and first window slot are both `import`.
+    pub fn reach(&mut self, import: u16, node: u16, name: &str, rights: u16) -> Completion {
+        let found = self.find(node, name, rights);
+        self.import(import, node, &found, rights);
+        found
     }
 
     /// Imports the result of a lookup: import and first window slot are both `import`.

@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use telegraphos::{Node, Remote, ReplicaMode, Replicated, Rights, Segment};
 use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome};
 use telegraphos_guest_tests::lab;
+use telegraphos_wire::net::{BELL, FRAME_UNITS, HELLO, HELLO_UNITS, WORDS};
+use telegraphos_wire::{UNIT, names};
 
 pub(crate) const USAGE: &str = "\
 tg-net: sockets between guests, checked and measured
@@ -388,12 +390,12 @@ fn statistics(device: &str) -> Outcome<BTreeMap<String, u64>> {
 
 // What follows knows the layout of `guest-driver/module/net_base.h`.
 
-const HELLO: &str = "kernel:tg0.3";
-const UNIT: u64 = 1 << 16;
-const BELL: u64 = UNIT;
-const FRAMES: u64 = 2 * UNIT;
-/// Bytes behind the frames, of which the first word is the number of a copy, and the next where it is read.
-const WORDS: u64 = 64;
+const FRAMES: u64 = FRAME_UNITS * UNIT;
+
+/// The segment where nodes find each other, or one whose name continues so.
+fn hello_name(more: &str) -> String {
+    format!("{}{HELLO}{more}", names::KERNEL)
+}
 
 /// What is written into a node's memory with so many bytes of frames: where, and what.
 fn garbage(frames: u64) -> Vec<Vec<(u64, u64)>> {
@@ -429,7 +431,7 @@ fn garbage(frames: u64) -> Vec<Vec<(u64, u64)>> {
 
 /// Has a node make a copy of this node's frames to all, and returns them.
 fn be_copied(own: &Node, node: u16, sink: &Segment) -> Outcome<Replicated> {
-    let name = format!("{HELLO}.all.{}", own.id());
+    let name = hello_name(&format!(".all.{}", own.id()));
     let all = Replicated::create(own, &name, 2 * UNIT).replica_mode(ReplicaMode::Owner).create()?;
     let begun = Instant::now();
     loop {
@@ -456,7 +458,7 @@ struct Door {
 
 impl Door {
     fn open(own: &Node, node: u16) -> Outcome<Door> {
-        let to = own.import(node, HELLO).rights(Rights::WRITE).open()?;
+        let to = own.import(node, &hello_name("")).rights(Rights::WRITE).open()?;
         Ok(Door { to, me: u64::from(own.id()), count: 0 })
     }
 
@@ -486,7 +488,7 @@ fn befriend(own: &Node, node: u16, door: &mut Door, hello: &Segment) -> Outcome<
         std::thread::sleep(Duration::from_millis(5));
     };
     let rights = Rights(Rights::WRITE.0 | Rights::DMA.0);
-    Ok((own.import(node, &format!("{HELLO}.of.{}", own.id())).rights(rights).open()?, echo))
+    Ok((own.import(node, &hello_name(&format!(".of.{}", own.id()))).rights(rights).open()?, echo))
 }
 
 /// A connection with another node, as its driver has one.
@@ -507,8 +509,8 @@ impl Friend {
         let export = |name: &str, size: u64, rights: u16| {
             own.export(name, size).owner(Rights(rights)).others(none).create().map_err(Failure::from)
         };
-        let hello = export(HELLO, 2 * UNIT, Rights::WRITE.0)?;
-        let sink = export(&format!("{HELLO}.of.{node}"), FRAMES + 8 * UNIT, Rights::WRITE.0 | Rights::DMA.0)?;
+        let hello = export(&hello_name(""), HELLO_UNITS * UNIT, Rights::WRITE.0)?;
+        let sink = export(&hello_name(&format!(".of.{node}")), FRAMES + 8 * UNIT, Rights::WRITE.0 | Rights::DMA.0)?;
         let mut door = Door::open(&own, node)?;
         let (ring, echo) = befriend(&own, node, &mut door, &hello)?;
         Ok(Friend { own, _hello: hello, sink, door, ring, echo })
@@ -573,7 +575,7 @@ fn deaf(node: u16) -> Outcome<()> {
 fn hostile(node: u16) -> Outcome<()> {
     // A copy of that would be most of what the node has; it does not make one.
     let whole = lab::open_as_the_kernel()?;
-    let name = format!("{HELLO}.all.{}", whole.id());
+    let name = hello_name(&format!(".all.{}", whole.id()));
     let huge = Replicated::create(&whole, &name, 64 * UNIT).replica_mode(ReplicaMode::Owner).create()?;
     let Friend { own, sink, door, ring, echo, .. } = &mut Friend::of(node)?;
     let attacks = garbage(ring.size() - FRAMES - WORDS);

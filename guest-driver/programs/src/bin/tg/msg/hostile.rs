@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use telegraphos::{Node, Queue, Remote, RemoteQueue, Rights, Segment};
 use telegraphos_guest_tests::cli::{Failure, Outcome};
 use telegraphos_msg::{Endpoint, Memory, Messages, Options, Pattern, Thread, Way};
+use telegraphos_wire::names;
 
 const MAGIC: u64 = 0x3100_4753_4d20_4754;
 const SLOTS: u64 = 64;
@@ -46,22 +47,22 @@ impl Liar {
     fn connect(node: &Node, to: u16, number: u64, attempt: u64) -> Outcome<Liar> {
         let me = u64::from(std::process::id()) << 8 | attempt;
         let (own_key, own) = (0x1234, node.id());
-        let queue = Queue::create(node, &format!("msg.{me:08x}.p0")).wide().words(64).create()?;
-        let inbox = node.export(&format!("msg.{me:08x}.{to}.{number:08x}"), INBOX).create()?;
+        let queue = Queue::create(node, &names::queue(me, 0)).wide().words(64).create()?;
+        let inbox = node.export(&names::inbox(me, (to, number)), INBOX).create()?;
         for (n, word) in [MAGIC, own_key, SLOTS | 1 << 16 | BLOCK << 32, BLOCK, u64::MAX, 0].into_iter().enumerate() {
             inbox.store(8 * n as u64, word)?;
         }
-        let first = Queue::import(node, to, &format!("msg.{number:08x}.p0")).soft().open()?;
+        let first = Queue::import(node, to, &names::queue(number, 0)).soft().open()?;
         first.enqueue(element(HELLO, own.into(), 0, me))?;
         // It has made an inbox for this one, and imported this one's.
         Liar::wait(&queue, |kind| kind == READY)?;
         let rights = Rights(Rights::READ.0 | Rights::WRITE.0);
-        let name = format!("msg.{number:08x}.{own}.{me:08x}");
+        let name = names::inbox(number, (own, me));
         let theirs = node.import(to, &name).rights(rights).soft().open()?;
         let mut control = [0; 6];
         theirs.get_slice(0, &mut control)?;
         let (key, port) = (control[1], control[5]);
-        let elements = Queue::import(node, to, &format!("msg.{number:08x}.p{port}")).soft().open()?;
+        let elements = Queue::import(node, to, &names::queue(number, port as u16)).soft().open()?;
         elements.enqueue(element(READY, own_key & 0xffff, 0, key))?;
         Ok(Liar { queue, inbox, theirs, elements, key })
     }
@@ -127,7 +128,7 @@ const LIES: [Lie; 14] = [
 ];
 
 fn number_of(node: &Node, to: u16, name: &str) -> Outcome<u64> {
-    Ok(node.import(to, &format!("msg.at.{name}")).rights(Rights::READ).open()?.get64(0)? & 0xffff_ffff)
+    Ok(node.import(to, &names::of_process(name)).rights(Rights::READ).open()?.get64(0)? & 0xffff_ffff)
 }
 
 pub(crate) fn lies(to: u16, name: &str) -> Outcome<()> {
@@ -157,9 +158,9 @@ pub(crate) fn lies(to: u16, name: &str) -> Outcome<()> {
 fn hellos(node: &Node, to: u16, number: u64) -> Outcome<()> {
     const SAID: u64 = 40;
     const HEARD: usize = 16;
-    let first = Queue::import(node, to, &format!("msg.{number:08x}.p0")).soft().open()?;
+    let first = Queue::import(node, to, &names::queue(number, 0)).soft().open()?;
     let me = u64::from(std::process::id()) << 8 | 0x80;
-    let name = |n: u64| format!("msg.{:08x}.p0", me + n);
+    let name = |n: u64| names::queue(me + n, 0);
     let queues = (0..SAID)
         .map(|n| Queue::create(node, &name(n)).wide().words(8).quota(1).create())
         .collect::<Result<Vec<_>, _>>()?;
@@ -319,7 +320,7 @@ pub(crate) fn lingers(to: u16, name: &str, way: Way) -> Outcome<()> {
                 (liar.inbox.load::<u64>(64 + request * 16)?, Rights::WRITE, (STORED, request))
             }
         };
-        let memory = format!("msg.{number:08x}.m{place:x}");
+        let memory = names::memory(number, place);
         let reach = Reach::new(&node, to, &memory, right)?;
         (0..LONG / 8).try_for_each(|n| reach.own.store(8 * n, SECRETS / 0xee * u64::from(MESSAGE)))?;
         check(reach.is_there(), "the memory of a message under way is not reached")?;
