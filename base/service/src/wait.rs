@@ -6,11 +6,15 @@
 //! two are ready. What they are watched for changes seldom, and only a change is a system call.
 //!
 //! What is watched belongs to its [`Watched`], which takes it out of the set before it is closed. Without that the
-//! kernel would still report a file that is open elsewhere, too: a guard has a duplicate of each QEMU's connection.
+//! kernel would still report a file that is open elsewhere, too: a guard has a duplicate of each QEMU's connection. What
+//! belongs to another owner is [added](WaitSet::add) and [removed](WaitSet::remove) by hand; where nothing else has it
+//! open, closing it removes it.
+//!
+//! A set is itself a descriptor, which is readable while anything in it is ready: so sets can be watched by others.
 
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::event::{Timespec, epoll};
@@ -23,14 +27,18 @@ pub struct Readiness {
     pub read: bool,
     /// There is room to write.
     pub write: bool,
+    /// The other end of a stream sends nothing more, though there may be something to read before that.
+    pub closing: bool,
     /// Both directions have ended, or the descriptor is broken. Everything is watched for this.
     pub ended: bool,
+    /// The descriptor is broken. Everything is watched for this, too.
+    pub broken: bool,
 }
 
 impl Readiness {
-    pub const NONE: Readiness = Readiness { read: false, write: false, ended: false };
+    pub const NONE: Readiness = Readiness { read: false, write: false, closing: false, ended: false, broken: false };
     /// Something to read.
-    pub const READ: Readiness = Readiness { read: true, write: false, ended: false };
+    pub const READ: Readiness = Readiness { read: true, ..Readiness::NONE };
 
     /// Whether it is ready for anything.
     pub fn any(self) -> bool {
@@ -41,6 +49,7 @@ impl Readiness {
         let mut flags = epoll::EventFlags::empty();
         flags.set(epoll::EventFlags::IN, self.read);
         flags.set(epoll::EventFlags::OUT, self.write);
+        flags.set(epoll::EventFlags::RDHUP, self.closing);
         flags
     }
 
@@ -48,16 +57,18 @@ impl Readiness {
         Readiness {
             read: flags.contains(epoll::EventFlags::IN),
             write: flags.contains(epoll::EventFlags::OUT),
+            closing: flags.contains(epoll::EventFlags::RDHUP),
             ended: flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR),
+            broken: flags.contains(epoll::EventFlags::ERR),
         }
     }
 }
 
 /// What one wait brings at most; what is left follows with the next.
-const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 256;
 
 /// A set, and the wait for it; see the module.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct WaitSet {
     epoll: Arc<OwnedFd>,
 }
@@ -70,12 +81,28 @@ impl WaitSet {
 
     /// The places of one owner, which counts them from 0; in the set, they follow `base`.
     pub fn places(&self, base: u32) -> Places {
-        Places { epoll: Some(Arc::clone(&self.epoll)), base }
+        Places { set: Some(self.clone()), base }
+    }
+
+    /// Watches a descriptor, which now has this place.
+    pub fn add(&self, fd: impl AsFd, place: u64, until: Readiness) -> Result<(), Errno> {
+        epoll::add(&*self.epoll, fd, epoll::EventData::new_u64(place), until.flags())
+    }
+
+    /// What to watch a descriptor for from now on.
+    pub fn change(&self, fd: impl AsFd, place: u64, until: Readiness) -> Result<(), Errno> {
+        epoll::modify(&*self.epoll, fd, epoll::EventData::new_u64(place), until.flags())
+    }
+
+    /// Watches a descriptor no longer.
+    pub fn remove(&self, fd: impl AsFd) -> Result<(), Errno> {
+        epoll::delete(&*self.epoll, fd)
     }
 
     /// Sleeps until something is ready, for at most `timeout` microseconds if given, and passes on the places that are,
     /// with what for. Returns whether there was any. Wakes up early, without any, when a signal comes.
-    pub fn wait(&self, timeout: Option<u64>, mut ready: impl FnMut(u32, Readiness)) -> Result<bool, Errno> {
+    pub fn wait(&self, timeout: Option<u64>, mut ready: impl FnMut(u64, Readiness)) -> Result<bool, Errno> {
+        let timespec = |us: u64| Timespec { tv_sec: (us / 1_000_000) as i64, tv_nsec: (us % 1_000_000) as i64 * 1000 };
         let timeout = timeout.map(timespec);
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; AT_ONCE];
         let events = match epoll::wait(&*self.epoll, &mut events, timeout.as_ref()) {
@@ -86,21 +113,22 @@ impl WaitSet {
         for event in events.iter() {
             // Copies: events are packed.
             let (data, flags) = (event.data, event.flags);
-            ready(data.u64() as u32, Readiness::of(flags));
+            ready(data.u64(), Readiness::of(flags));
         }
         Ok(!events.is_empty())
     }
 }
 
-/// So many microseconds, as calls that wait take them.
-pub fn timespec(us: u64) -> Timespec {
-    Timespec { tv_sec: (us / 1_000_000) as i64, tv_nsec: (us % 1_000_000) as i64 * 1000 }
+impl AsFd for WaitSet {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
 }
 
 /// Some places of a [`WaitSet`]; by default, places nowhere, where nothing is waited for yet.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
-    epoll: Option<Arc<OwnedFd>>,
+    set: Option<WaitSet>,
     base: u32,
 }
 
@@ -113,47 +141,43 @@ impl Places {
     }
 }
 
-fn data(place: u32) -> epoll::EventData {
-    epoll::EventData::new_u64(place.into())
-}
-
 /// What is watched, until it is dropped.
 pub struct Watched<T: AsFd> {
     watched: T,
-    epoll: Option<Arc<OwnedFd>>,
-    place: u32,
+    set: Option<WaitSet>,
+    place: u64,
     until: Readiness,
 }
 
 impl<T: AsFd> Watched<T> {
     /// What is not waited for before it has a place ([`Watched::watch_at`]).
     pub fn nowhere(watched: T, until: Readiness) -> Watched<T> {
-        Watched { watched, epoll: None, place: 0, until }
+        Watched { watched, set: None, place: 0, until }
     }
 
     /// From now on it has this place, perhaps of another set. If that fails, it stays where it is.
     pub fn watch_at(&mut self, places: &Places, place: u32) -> Result<(), Errno> {
-        let place = places.base + place;
-        if let Some(epoll) = &places.epoll {
-            epoll::add(&**epoll, &self.watched, data(place), self.until.flags())?;
+        let place = u64::from(places.base + place);
+        if let Some(set) = &places.set {
+            set.add(&self.watched, place, self.until)?;
         }
         self.forget();
-        (self.epoll, self.place) = (places.epoll.clone(), place);
+        (self.set, self.place) = (places.set.clone(), place);
         Ok(())
     }
 
     fn forget(&self) {
-        if let Some(epoll) = &self.epoll {
+        if let Some(set) = &self.set {
             // It is in the set, so this does not fail.
-            let _ = epoll::delete(&**epoll, &self.watched);
+            let _ = set.remove(&self.watched);
         }
     }
 
     /// What to watch it for from now on. A system call only if that is something else than before.
     pub fn until(&mut self, until: Readiness) -> Result<(), Errno> {
         if until != self.until {
-            if let Some(epoll) = &self.epoll {
-                epoll::modify(&**epoll, &self.watched, data(self.place), until.flags())?;
+            if let Some(set) = &self.set {
+                set.change(&self.watched, self.place, until)?;
             }
             self.until = until;
         }
@@ -193,7 +217,7 @@ mod tests {
     use std::io::Write;
     use std::os::unix::net::UnixStream;
 
-    fn ready(set: &WaitSet) -> Vec<(u32, Readiness)> {
+    fn ready(set: &WaitSet) -> Vec<(u64, Readiness)> {
         let mut found = Vec::new();
         let any = set.wait(Some(0), |place, readiness| found.push((place, readiness))).unwrap();
         assert_eq!(any, !found.is_empty());
@@ -210,12 +234,13 @@ mod tests {
         assert_eq!(ready(&set), []);
         other.write_all(b"x").unwrap();
         assert_eq!(ready(&set), [(5, Readiness::READ)]);
-        a.until(Readiness { read: false, write: true, ended: false }).unwrap();
-        assert_eq!(ready(&set), [(5, Readiness { read: false, write: true, ended: false })]);
+        let writable = Readiness { write: true, ..Readiness::NONE };
+        a.until(writable).unwrap();
+        assert_eq!(ready(&set), [(5, writable)]);
         a.until(Readiness::NONE).unwrap();
         assert_eq!(ready(&set), []);
         drop(other);
-        assert_eq!(ready(&set), [(5, Readiness { read: false, write: false, ended: true })]);
+        assert_eq!(ready(&set), [(5, Readiness { ended: true, ..Readiness::NONE })]);
     }
 
     #[test]

@@ -6,20 +6,16 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::event::{Timespec, epoll};
 use telegraphos_link::ring::{Ring, Taken};
 use telegraphos_link::{BATCH, Input, OUT_LIMIT};
-use telegraphos_service::wait::{Places, Readiness, Watched};
+use telegraphos_service::wait::{Places, Readiness, WaitSet, Watched};
 use telegraphos_wire::NodeId;
 use telegraphos_wire::link::{Frame, MAX_LEN};
 
 /// The place of all rings among those of their board.
 pub(crate) const PLACE: u32 = 4;
-/// Rings that are asked for at once whether they are ready. Of more, the next turn finds the others first.
-const AT_ONCE: usize = 64;
 
 /// An end of a ring, as the fabric offers it ([`Frame::Ring`]).
 #[derive(Debug)]
@@ -113,7 +109,7 @@ pub(crate) struct Rings {
     /// The nodes that have one.
     nodes: Vec<NodeId>,
     /// Of the sockets of all ends; made with the first, and waited for at [`PLACE`].
-    epoll: Option<Watched<OwnedFd>>,
+    set: Option<Watched<WaitSet>>,
     /// Ends with something to write.
     dirty: Vec<NodeId>,
     /// Ends that are [unfinished](End::unfinished), and some that were.
@@ -130,11 +126,11 @@ impl Rings {
         let lost = || io::Error::other("its descriptors were lost; raise the limit of open files (ulimit -n)");
         let [socket, memory] = offer.fds.ok_or_else(lost)?;
         let ring = Ring::open(socket, memory.as_fd(), offer.bytes, offer.side, 0)?;
-        let epoll = match &mut self.epoll {
-            Some(epoll) => epoll,
-            none => none.insert(places.watch(PLACE, epoll::create(epoll::CreateFlags::CLOEXEC)?, Readiness::READ)?),
+        let set = match &mut self.set {
+            Some(set) => set,
+            none => none.insert(places.watch(PLACE, WaitSet::new()?, Readiness::READ)?),
         };
-        epoll::add(&**epoll, ring.fd(), epoll::EventData::new_u64(offer.node.into()), epoll::EventFlags::IN)?;
+        set.add(ring.fd(), offer.node.into(), Readiness::READ)?;
         let (input, output) = (Input::new(), Vec::new());
         let end = End {
             ring,
@@ -214,13 +210,9 @@ impl Rings {
             ready.clear();
             return ready.push(node);
         }
-        let Some(epoll) = &self.epoll else { return };
-        let mut events = [const { MaybeUninit::uninit() }; AT_ONCE];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // More than fit, and an error, leave them for the next turn.
-        if let Ok((events, _)) = epoll::wait(&**epoll, &mut events[..], Some(&now)) {
-            ready.extend(events.iter().map(|event| event.data.u64() as NodeId));
-        }
+        let Some(set) = &self.set else { return };
+        // An error leaves them for the next turn.
+        let _ = set.wait(Some(0), |node, _| ready.push(node as NodeId));
         ready.sort_unstable();
         ready.dedup();
     }
@@ -238,9 +230,9 @@ impl Rings {
             self.unfinished.push(node);
         }
         if end.ended {
-            if let Some(epoll) = &self.epoll {
+            if let Some(set) = &self.set {
                 // It stays readable for ever.
-                let _ = epoll::delete(&**epoll, end.ring.fd());
+                let _ = set.remove(end.ring.fd());
             }
             end.output = Vec::new();
             end.taken = 0;

@@ -19,7 +19,6 @@ enum Unit {
     Membership,
 }
 
-/// See the module.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Groups {
     /// By page: members in ascending order, never none.

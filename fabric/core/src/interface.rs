@@ -130,7 +130,6 @@ pub enum Violation {
     Replies {
         /// Replies that wait.
         waiting: u64,
-        /// The limit.
         limit: u64,
     },
     /// A reset to an incarnation that is not above the last, or too far above it.
@@ -138,27 +137,16 @@ pub enum Violation {
     Incarnation { announced: u64, last: u64 },
     /// A multicast about a page without a group.
     #[error("sent a multicast about page {page} and had named no group for it")]
-    NoGroup {
-        /// The page.
-        page: u32,
-    },
+    NoGroup { page: u32 },
     /// A multicast of a class that has none.
     #[error("sent a multicast of class {0:?}: expected {expected:?}", expected = Class::Reflected)]
     MulticastClass(Class),
     /// A group with a member that cannot be: the sender, or one not above the member before it.
     #[error("named node {node} in the group of page {page}: expected others, in ascending order")]
-    GroupMember {
-        /// The page.
-        page: u32,
-        node: NodeId,
-    },
+    GroupMember { page: u32, node: NodeId },
     /// More groups of a node than the switch keeps.
     #[error("named {count} groups: expected at most {limit}")]
-    Groups {
-        count: u64,
-        /// The limit.
-        limit: u64,
-    },
+    Groups { count: u64, limit: u64 },
     /// A reset, though the node has joined and been reset too often.
     #[error("joined and was reset more often than {burst} times at once and {per_second} times a second")]
     Presence {
@@ -172,7 +160,6 @@ pub enum Violation {
     Memberships {
         /// Members of all its groups.
         count: u64,
-        /// The limit.
         limit: u64,
     },
     /// No frame arrived for too long, in spite of probes.
@@ -180,7 +167,6 @@ pub enum Violation {
     Silent {
         /// Microseconds of silence.
         silence: u64,
-        /// The limit.
         limit: u64,
     },
     /// It returned no credit for too long, while packets waited for one.

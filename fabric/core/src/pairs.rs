@@ -8,6 +8,7 @@
 //! stays, whatever the number of idle ones, and a pair that has become idle is evicted. Nothing is lost: all pairs and
 //! the rest together are all packets.
 
+use serde::{Deserialize, Serialize};
 use telegraphos_wire::{Class, NodeId};
 
 /// Ways of a set. Each packet compares all of them: 32 bytes of keys, half a cache line.
@@ -19,18 +20,31 @@ pub const MAX_PAIRS: usize = 1 << 20;
 /// No pair: no node has the id of a multicast.
 const NONE: u32 = u32::MAX;
 
-/// Packets and their bytes on the link.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Packets and their bytes on the link. Reports leave out what is zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename = "Traffic")]
 pub struct Count {
+    #[serde(skip_serializing_if = "is_zero")]
     pub packets: u64,
-    /// Their bytes.
+    #[serde(skip_serializing_if = "is_zero")]
     pub bytes: u64,
 }
 
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
 impl Count {
-    fn add(&mut self, other: Count) {
-        self.packets = self.packets.wrapping_add(other.packets);
-        self.bytes = self.bytes.wrapping_add(other.bytes);
+    /// The sum of both; it wraps around.
+    #[must_use]
+    pub fn plus(self, other: Count) -> Count {
+        Count { packets: self.packets.wrapping_add(other.packets), bytes: self.bytes.wrapping_add(other.bytes) }
+    }
+
+    /// What is left of it without another; it wraps around.
+    #[must_use]
+    pub fn minus(self, other: Count) -> Count {
+        Count { packets: self.packets.wrapping_sub(other.packets), bytes: self.bytes.wrapping_sub(other.bytes) }
     }
 }
 
@@ -43,13 +57,19 @@ pub struct PairStatistics {
 impl PairStatistics {
     /// All classes together.
     pub fn total(&self) -> Count {
-        let mut total = Count::default();
-        self.classes.iter().for_each(|c| total.add(*c));
-        total
+        self.classes.into_iter().fold(Count::default(), Count::plus)
     }
 
-    fn add(&mut self, other: &PairStatistics) {
-        self.classes.iter_mut().zip(&other.classes).for_each(|(a, b)| a.add(*b));
+    /// The sum of both.
+    #[must_use]
+    pub fn plus(self, other: &PairStatistics) -> PairStatistics {
+        PairStatistics { classes: std::array::from_fn(|class| self.classes[class].plus(other.classes[class])) }
+    }
+
+    /// What is left of it without another.
+    #[must_use]
+    pub fn minus(self, other: &PairStatistics) -> PairStatistics {
+        PairStatistics { classes: std::array::from_fn(|class| self.classes[class].minus(other.classes[class])) }
     }
 }
 
@@ -138,7 +158,8 @@ impl Pairs {
         let way = set.keys.iter().position(|k| *k == key).filter(|_| key != NONE);
         if let Some(way) = way {
             set.worth[way] = set.worth[way].saturating_add(1);
-            self.counted[index * WAYS + way].classes[class as usize].add(packet);
+            let counted = &mut self.counted[index * WAYS + way].classes[class as usize];
+            *counted = counted.plus(packet);
             return;
         }
         match self.place(index) {
@@ -148,7 +169,7 @@ impl Pairs {
                 set.worth[way] = 1;
                 self.counted[index * WAYS + way].classes[class as usize] = packet;
             }
-            _ => self.rest.classes[class as usize].add(packet),
+            _ => self.rest.classes[class as usize] = self.rest.classes[class as usize].plus(packet),
         }
     }
 
@@ -185,7 +206,7 @@ impl Pairs {
         if self.bug == Some(PairsBug::ForgetEvicted) {
             return Some(way);
         }
-        self.rest.add(&gone);
+        self.rest = self.rest.plus(&gone);
         Some(way)
     }
 
@@ -223,8 +244,6 @@ impl Pairs {
 
     /// Everything together: all packets ever counted.
     pub fn total(&self) -> PairStatistics {
-        let mut total = self.rest;
-        self.counted.iter().for_each(|c| total.add(c));
-        total
+        self.counted.iter().fold(self.rest, PairStatistics::plus)
     }
 }

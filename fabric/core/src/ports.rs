@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::PortId;
 
-/// See the module.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(from = "BTreeMap<PortId, T>", into = "BTreeMap<PortId, T>", bound(serialize = "T: Clone + Serialize"))]
 pub(crate) struct PortMap<T> {
@@ -42,7 +41,6 @@ impl<T> PortMap<T> {
         self.values.get(self.ports.binary_search(&port).ok()?)
     }
 
-    /// The same, to be changed.
     pub(crate) fn get_mut(&mut self, port: PortId) -> Option<&mut T> {
         self.values.get_mut(self.ports.binary_search(&port).ok()?)
     }

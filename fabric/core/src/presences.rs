@@ -31,7 +31,6 @@ impl Presence {
     }
 }
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Presences {
     /// One bit for each node that is up.
@@ -94,6 +93,11 @@ impl Presences {
         let life = self.life.get(usize::from(node))?;
         let (Mark { incarnation, session, block }, _) = *self.lives.get(usize::from(*life))?;
         Some(Presence { up: self.is_up(node), incarnation, session, block })
+    }
+
+    /// The incarnation of a node, or the last it had.
+    pub(crate) fn last_incarnation(&self, node: NodeId) -> u64 {
+        self.get(node).map_or(0, |presence| presence.incarnation)
     }
 
     /// From now on this is the presence of a node; ignored for others than there are.

@@ -56,7 +56,6 @@ struct Entry {
     ring: Option<Ring>,
 }
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub struct RingPairs {
     /// Pairs of one node, at most.

@@ -22,12 +22,10 @@ fn parse<E: Error>(text: &str) -> Result<Packet, E> {
 pub(crate) mod packet {
     use super::*;
 
-    /// For `serde(with)`.
     pub(crate) fn serialize<S: Serializer>(packet: &Packet, serializer: S) -> Result<S::Ok, S::Error> {
         text(packet).serialize(serializer)
     }
 
-    /// For `serde(with)`.
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Packet, D::Error> {
         parse(&String::deserialize(deserializer)?)
     }
@@ -38,12 +36,10 @@ pub(crate) mod packets {
     use super::*;
     use std::collections::VecDeque;
 
-    /// For `serde(with)`.
     pub(crate) fn serialize<S: Serializer>(packets: &VecDeque<Packet>, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(packets.iter().map(text))
     }
 
-    /// For `serde(with)`.
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<VecDeque<Packet>, D::Error> {
         Vec::<String>::deserialize(deserializer)?.iter().map(|text| parse(text)).collect()
     }
@@ -53,12 +49,10 @@ pub(crate) mod window {
     use super::*;
     use telegraphos_wire::WindowLayout;
 
-    /// For `serde(with)`.
     pub(crate) fn serialize<S: Serializer>(window: &Option<WindowLayout>, serializer: S) -> Result<S::Ok, S::Error> {
         window.map(|window| [window.node_bits, window.offset_bits]).serialize(serializer)
     }
 
-    /// For `serde(with)`.
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<WindowLayout>, D::Error> {
         let bits = Option::<[u8; 2]>::deserialize(deserializer)?;
         bits.map(|[node, offset]| WindowLayout::new(node, offset)).transpose().map_err(D::Error::custom)

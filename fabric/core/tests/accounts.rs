@@ -2,13 +2,13 @@
 //! What one hostile node can make the switch hold or do is on its account: groups, resets and joins, replies. Each
 //! check has a deliberate bug that it finds.
 
-use crate::common::{Failure, WINDOW, class_of, fail, frame, handle, packet};
+use crate::common::{Failure, class_of, fail, frame, handle, join_offering, joined_offering, packet};
 use telegraphos_accounts::Rate;
 use telegraphos_fabric_core::{
-    Action, Attached, Bug, Diagnostic, Event, MAX_ACCEPTED_CREDITS, PortId, Switch, SwitchConfig, UNLIMITED, Violation,
+    Action, Attached, Bug, Diagnostic, Event, MAX_ACCEPTED_CREDITS, PortId, Switch, SwitchConfig, Violation,
 };
 use telegraphos_wire::link::{Frame, MAX_GROUPS, MAX_MEMBERSHIPS, RESET_BITS, Refusal, incarnation_at};
-use telegraphos_wire::{Body, Class, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr, STREAM_BLOCK, Status, Tags};
+use telegraphos_wire::{Body, Class, NodeId, Packet, RemoteAddr, STREAM_BLOCK, Status, Tags};
 
 fn config(bug: Option<Bug>) -> SwitchConfig {
     let mut config = SwitchConfig::new(4);
@@ -17,14 +17,8 @@ fn config(bug: Option<Bug>) -> SwitchConfig {
     config
 }
 
-fn join_offering(switch: &mut Switch, node: NodeId, credits: [u32; 4]) -> Vec<Action> {
-    let port = PortId::from(node);
-    handle(switch, Event::PortOpened { port, room: UNLIMITED, block: STREAM_BLOCK as u32 });
-    frame(switch, port, Frame::Hello { version: PROTOCOL_VERSION, node, window: WINDOW, credits })
-}
-
 fn join(switch: &mut Switch, node: NodeId) -> Vec<Action> {
-    join_offering(switch, node, [256; 4])
+    join_offering(switch, node, 256)
 }
 
 fn refusal(actions: &[Action], of: PortId) -> Option<(Refusal, u64, u64)> {
@@ -253,7 +247,7 @@ fn hoard(bug: Option<Bug>) -> Result<u64, Failure> {
     const MOST: u64 = 32 << 20;
     let mut switch = Switch::new(config(bug)).unwrap();
     join(&mut switch, 1);
-    join_offering(&mut switch, 0, [u32::MAX; 4]);
+    join_offering(&mut switch, 0, u32::MAX);
     let ask = |tag| {
         Frame::Packet(Packet {
             body: Body::ReadBlock { at: AT, context: 1, length: 8192, into: None },
@@ -311,12 +305,9 @@ fn replies_to_itself_are_bounded_by_a_figure_of_the_switch() {
 
 /// Nodes that all do not read: a sender of replies without requests has its limit once, not once for each of them.
 fn unasked(bug: Option<Bug>) -> Result<(), Failure> {
-    let mut config = config(bug);
-    config.credits = [4; 4];
-    let mut switch = Switch::new(config).unwrap();
-    for node in 0..4 {
-        join(&mut switch, node);
-        handle(&mut switch, Event::PortRoom { port: node.into(), frames: 0 });
+    let mut switch = joined_offering(SwitchConfig { credits: [4; 4], ..config(bug) }, 256);
+    for port in 0..4 {
+        handle(&mut switch, Event::PortRoom { port, frames: 0 });
     }
     let limit = 2 * 3 * 4;
     for n in 0..10 * limit {
@@ -344,12 +335,7 @@ fn unsolicited_replies_are_counted_together() {
 /// A node has as many unasked replies waiting as it may, is sent requests, and acknowledges all of them at once: after
 /// that, each reply is one more unsolicited one.
 fn several(bug: Option<Bug>) -> Result<(), Failure> {
-    let mut config = config(bug);
-    config.credits = [4; 4];
-    let mut switch = Switch::new(config).unwrap();
-    for node in 0..4 {
-        join(&mut switch, node);
-    }
+    let mut switch = joined_offering(SwitchConfig { credits: [4; 4], ..config(bug) }, 256);
     for port in 1..4 {
         handle(&mut switch, Event::PortRoom { port, frames: 0 });
     }
@@ -391,7 +377,7 @@ fn an_offer_is_accepted_up_to_the_limit_of_the_switch() {
         let most = MAX_ACCEPTED_CREDITS[class as usize];
         let mut switch = Switch::new(config).unwrap();
         join(&mut switch, 1);
-        join_offering(&mut switch, 0, [u32::MAX; 4]);
+        join_offering(&mut switch, 0, u32::MAX);
         let mut delivered = 0;
         let mut sent = 0;
         loop {

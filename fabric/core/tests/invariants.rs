@@ -2,12 +2,14 @@
 //! The switch's promises on random schedules and in chosen situations; then, for each deliberate bug, that a check
 //! finds it.
 
-use crate::common::{Failure, WINDOW, class_of, fail, frame, handle, multicast, packet};
+use crate::common::{
+    Failure, WINDOW, class_of, fail, frame, handle, join_offering, joined_offering, multicast, opened, packet, sent_to,
+};
 use crate::world::{Op, Sizes, World, check_schedule, schedules};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 use telegraphos_fabric_core::{
-    Action, Attached, Bug, CREDITED, Diagnostic, Event, PortId, Switch, SwitchConfig, UNLIMITED, Violation,
+    Action, Attached, Bug, CREDITED, Diagnostic, Event, Switch, SwitchConfig, UNLIMITED, Violation,
 };
 use telegraphos_wire::link::{Frame, MAX_MEMBERSHIPS, Refusal};
 use telegraphos_wire::packet::MULTICAST;
@@ -22,7 +24,7 @@ fn config_of_runs() -> Config {
 }
 
 fn hello(node: NodeId) -> Frame {
-    Frame::Hello { version: PROTOCOL_VERSION, node, window: WINDOW, credits: [4; 4] }
+    crate::common::hello(node, WINDOW, 4)
 }
 
 fn config(nodes: u32, bug: Option<Bug>) -> SwitchConfig {
@@ -35,19 +37,12 @@ fn config(nodes: u32, bug: Option<Bug>) -> SwitchConfig {
 
 /// Opens port `node` and joins as `node`.
 fn join(switch: &mut Switch, node: NodeId) -> Vec<Action> {
-    let port = PortId::from(node);
-    handle(switch, Event::PortOpened { port, room: UNLIMITED, block: STREAM_BLOCK as u32 });
-    frame(switch, port, hello(node))
+    join_offering(switch, node, 4)
 }
 
-fn sent_to(actions: &[Action], to: PortId) -> Vec<Frame> {
-    actions
-        .iter()
-        .filter_map(|a| match a {
-            Action::Send(port, frame) if *port == to => Some(frame.clone()),
-            _ => None,
-        })
-        .collect()
+/// A switch with all its nodes.
+fn joined(config: SwitchConfig) -> Switch {
+    joined_offering(config, 4)
 }
 
 // ---- random schedules of honest nodes ----
@@ -75,9 +70,7 @@ proptest! {
     /// Whatever ports send: no panic, the audit holds, and each port with a Close is closed.
     #[test]
     fn hostile_frames_never_confuse_the_switch(events in prop::collection::vec(hostile(), 1..150)) {
-        let mut config = config(3, None);
-        config.credits = [2; 4];
-        let mut switch = Switch::new(config).unwrap();
+        let mut switch = Switch::new(SwitchConfig { credits: [2; 4], ..config(3, None) }).unwrap();
         let mut out = Vec::new();
         for port in 0..3 {
             switch.handle(Event::PortOpened { port, room: 10, block: STREAM_BLOCK as u32 }, &mut out);
@@ -197,10 +190,7 @@ fn slow_reader(bug: Option<Bug>) -> Result<(), Failure> {
 
 /// Replies without a request disconnect their sender; the receiver is unaffected.
 fn reply_flood(bug: Option<Bug>) -> Result<(), Failure> {
-    let mut switch = Switch::new(config(3, bug)).unwrap();
-    for node in 0..3 {
-        join(&mut switch, node);
-    }
+    let mut switch = joined(config(3, bug));
     handle(&mut switch, Event::PortRoom { port: 0, frames: 0 });
     let limit = 2 * 3 * 4;
     for n in 0..10 * limit {
@@ -245,7 +235,7 @@ fn refusals(bug: Option<Bug>) -> Result<(), Failure> {
     ] {
         let mut switch = Switch::new(config(5, bug)).unwrap();
         join(&mut switch, 1);
-        handle(&mut switch, Event::PortOpened { port: 7, room: 0, block: STREAM_BLOCK as u32 });
+        opened(&mut switch, 7, 0);
         let before = switch.state().clone();
         let actions = frame(&mut switch, 7, first.clone());
         if sent_to(&actions, 7) != [Frame::Refuse { reason, offered, expected }] {
@@ -326,10 +316,7 @@ fn violations(bug: Option<Bug>) -> Result<(), Failure> {
         ("node_down", vec![Frame::NodeDown { node: 0 }], 0, 0, Violation::Unexpected),
     ];
     for (name, frames, offered, expected, what) in cases {
-        let mut switch = Switch::new(config(3, bug)).unwrap();
-        for node in 0..3 {
-            join(&mut switch, node);
-        }
+        let mut switch = joined(config(3, bug));
         // Nothing leaves to node 0, so that credits stay used.
         handle(&mut switch, Event::PortRoom { port: 0, frames: 0 });
         let last = frames.len() - 1;
@@ -398,13 +385,11 @@ fn the_longest_block_of_a_pair_is_that_of_both_ports() {
 
 #[test]
 fn malformed_bytes_end_their_port() {
-    let mut switch = Switch::new(config(2, None)).unwrap();
-    join(&mut switch, 0);
-    join(&mut switch, 1);
+    let mut switch = joined(config(2, None));
     let actions = handle(&mut switch, Event::Malformed { port: 1 });
     assert!(actions.contains(&Action::Close(1)));
     assert_eq!(sent_to(&actions, 0), [Frame::NodeDown { node: 1 }]);
-    handle(&mut switch, Event::PortOpened { port: 5, room: 1, block: STREAM_BLOCK as u32 });
+    opened(&mut switch, 5, 1);
     let actions = handle(&mut switch, Event::Malformed { port: 5 });
     assert_eq!(sent_to(&actions, 5), [Frame::Refuse { reason: Refusal::Handshake, offered: 0, expected: 0 }]);
 }
@@ -477,17 +462,12 @@ fn a_restarted_node_and_a_restarted_fabric_give_greater_incarnations() {
 #[test]
 fn the_window_is_adopted_from_the_first_and_forgotten_with_the_last() {
     let mut switch = Switch::new(config(64, None)).unwrap();
-    let small = |node| Frame::Hello {
-        version: PROTOCOL_VERSION,
-        node,
-        window: WindowLayout { node_bits: 1, offset_bits: 20 },
-        credits: [1; 4],
-    };
-    handle(&mut switch, Event::PortOpened { port: 0, room: 9, block: STREAM_BLOCK as u32 });
+    let small = |node| crate::common::hello(node, WindowLayout { node_bits: 1, offset_bits: 20 }, 1);
+    opened(&mut switch, 0, 9);
     let actions = frame(&mut switch, 0, small(0));
     // A window of two nodes makes a cluster of two.
     assert!(matches!(sent_to(&actions, 0)[0], Frame::Welcome { nodes: 2, .. }));
-    handle(&mut switch, Event::PortOpened { port: 1, room: 9, block: STREAM_BLOCK as u32 });
+    opened(&mut switch, 1, 9);
     let actions = frame(&mut switch, 1, small(2));
     assert_eq!(sent_to(&actions, 1), [Frame::Refuse { reason: Refusal::NodeRange, offered: 2, expected: 2 }]);
     let actions = join(&mut switch, 2);
@@ -517,9 +497,7 @@ fn credit_returns_are_coalesced() {
     config.credits = [256; 4];
     let mut switch = Switch::new(config).unwrap();
     join(&mut switch, 0);
-    let receiver = Frame::Hello { version: PROTOCOL_VERSION, node: 1, window: WINDOW, credits: [10_000; 4] };
-    handle(&mut switch, Event::PortOpened { port: 1, room: UNLIMITED, block: STREAM_BLOCK as u32 });
-    frame(&mut switch, 1, receiver);
+    join_offering(&mut switch, 1, 10_000);
     let mut returned = 0;
     for n in 0..2048 {
         let actions = frame(&mut switch, 0, Frame::Packet(packet(0, 1, Class::Request, n, 0)));
@@ -531,11 +509,7 @@ fn credit_returns_are_coalesced() {
 #[test]
 fn statistics_are_no_part_of_the_state() {
     use std::collections::HashSet;
-    let mut config = config(2, None);
-    config.credits = [1; 4];
-    let mut switch = Switch::new(config).unwrap();
-    join(&mut switch, 0);
-    join(&mut switch, 1);
+    let mut switch = joined(SwitchConfig { credits: [1; 4], ..config(2, None) });
     let before = switch.clone();
     frame(&mut switch, 0, Frame::Packet(packet(0, 1, Class::Request, 0, 0)));
     assert_ne!(switch, before, "a credit of the receiver is used");
@@ -549,9 +523,7 @@ fn statistics_are_no_part_of_the_state() {
 
 #[test]
 fn stalls_and_depth_are_counted() {
-    let mut switch = Switch::new(config(2, None)).unwrap();
-    join(&mut switch, 0);
-    join(&mut switch, 1);
+    let mut switch = joined(config(2, None));
     handle(&mut switch, Event::PortRoom { port: 1, frames: 0 });
     for n in 0..3 {
         frame(&mut switch, 0, Frame::Packet(packet(0, 1, Class::Request, n, 0)));
@@ -573,10 +545,7 @@ fn stalls_and_depth_are_counted() {
 fn a_multicast_is_one_packet_on_each_link() {
     const MEMBERS: u16 = 5;
     for blocked in [0, 1, 3, 5] {
-        let mut switch = Switch::new(config(7, None)).unwrap();
-        for node in 0..7 {
-            join(&mut switch, node);
-        }
+        let mut switch = joined(config(7, None));
         frame(&mut switch, 0, Frame::Group { page: 9, members: (1..=MEMBERS).collect() });
         for node in 1..=blocked {
             handle(&mut switch, Event::PortRoom { port: node, frames: 0 });
@@ -611,10 +580,7 @@ fn a_multicast_is_one_packet_on_each_link() {
 /// A member that leaves while its copy waits gives the credit back; the others get their copies.
 #[test]
 fn a_member_that_leaves_holds_no_credit() {
-    let mut switch = Switch::new(config(4, None)).unwrap();
-    for node in 0..4 {
-        join(&mut switch, node);
-    }
+    let mut switch = joined(config(4, None));
     frame(&mut switch, 0, Frame::Group { page: 1, members: vec![1, 2, 3] });
     for port in 1..4 {
         handle(&mut switch, Event::PortRoom { port, frames: 0 });
@@ -644,10 +610,7 @@ fn a_member_that_leaves_holds_no_credit() {
 /// What waits while its receiver is reset says for which life it is.
 #[test]
 fn a_copy_is_meant_for_the_life_that_its_receiver_had() {
-    let mut switch = Switch::new(config(3, None)).unwrap();
-    for node in 0..3 {
-        join(&mut switch, node);
-    }
+    let mut switch = joined(config(3, None));
     frame(&mut switch, 0, Frame::Group { page: 1, members: vec![1, 2] });
     handle(&mut switch, Event::PortRoom { port: 1, frames: 0 });
     frame(&mut switch, 0, Frame::Packet(multicast(0, 1, 1, 0)));
@@ -668,9 +631,8 @@ fn groups_are_bounded() {
     let nodes = 4096;
     let mut switch = Switch::new(SwitchConfig::new(nodes)).unwrap();
     let window = WindowLayout { node_bits: 12, offset_bits: 20 };
-    handle(&mut switch, Event::PortOpened { port: 0, room: UNLIMITED, block: STREAM_BLOCK as u32 });
-    let hello = Frame::Hello { version: PROTOCOL_VERSION, node: 0, window, credits: [1; 4] };
-    frame(&mut switch, 0, hello);
+    opened(&mut switch, 0, UNLIMITED);
+    frame(&mut switch, 0, crate::common::hello(0, window, 1));
     let all: Vec<NodeId> = (1..nodes as NodeId).collect();
     let pages = MAX_MEMBERSHIPS / all.len();
     for page in 0..pages as u32 {
@@ -776,10 +738,7 @@ fn chosen_situations_find_each_bug() {
 
 #[test]
 fn the_audit_finds_an_early_release() {
-    let mut switch = Switch::new(config(3, Some(Bug::ReleaseEarly))).unwrap();
-    for node in 0..3 {
-        join(&mut switch, node);
-    }
+    let mut switch = joined(config(3, Some(Bug::ReleaseEarly)));
     frame(&mut switch, 0, Frame::Group { page: 1, members: vec![1, 2] });
     handle(&mut switch, Event::PortRoom { port: 2, frames: 0 });
     switch.audit().unwrap();
@@ -789,9 +748,7 @@ fn the_audit_finds_an_early_release() {
 
 #[test]
 fn the_audit_finds_a_leaked_credit() {
-    let mut switch = Switch::new(config(2, Some(Bug::LeakCredit))).unwrap();
-    join(&mut switch, 0);
-    join(&mut switch, 1);
+    let mut switch = joined(config(2, Some(Bug::LeakCredit)));
     handle(&mut switch, Event::PortRoom { port: 1, frames: 0 });
     frame(&mut switch, 0, Frame::Packet(packet(0, 1, Class::Request, 0, 0)));
     switch.audit().unwrap();

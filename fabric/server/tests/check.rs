@@ -2,14 +2,8 @@
 //! `telegraphos-fabric --check` and `--draw` as a process: reports, drawings, messages, exit codes.
 
 use std::path::Path;
-use std::process::Command;
 
-fn run(args: &[&str]) -> (Option<i32>, String, String) {
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_telegraphos-fabric")).env_remove("RUST_LOG").args(args).output().unwrap();
-    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (output.status.code(), text(output.stdout), text(output.stderr))
-}
+use crate::common::run;
 
 fn written(dir: &Path, text: &str) -> String {
     let file = dir.join("topology.toml");

@@ -3,22 +3,12 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
+use crate::common::{command, run};
 use rustix::process::{Pid, Signal, kill_process};
 use telegraphos_link::LinkClient;
 use telegraphos_testkit::{Daemon, eventually};
-
-fn command() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_telegraphos-fabric"));
-    command.env_remove("RUST_LOG");
-    command
-}
-
-fn run(args: &[&str]) -> (Option<i32>, String) {
-    let Output { status, stdout, stderr } = command().args(args).output().unwrap();
-    (status.code(), String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr))
-}
 
 /// Starts it at `path`, sends these signals once it listens, and returns its exit code and the rest of its log.
 fn signalled(mut command: Command, path: &Path, signals: &[Signal]) -> (Option<i32>, String) {
@@ -81,7 +71,8 @@ fn wrong_usage_is_2_and_names_what_is_wrong() {
         (&["--config", file], ["fabric.toml", "`node`"]),
         (&["--config", "/does/not/exist.toml"], ["/does/not/exist.toml", "No such file"]),
     ] {
-        let (code, text) = run(args);
+        let (code, out, err) = run(args);
+        let text = out + &err;
         assert_eq!(code, Some(2), "{args:?}: {text}");
         assert!(parts.iter().all(|p| text.contains(p)), "{args:?}: {text}");
     }
@@ -89,10 +80,10 @@ fn wrong_usage_is_2_and_names_what_is_wrong() {
 
 #[test]
 fn failure_to_listen_is_1_and_help_is_0() {
-    let (code, text) = run(&["--listen", "/does/not/exist/fabric"]);
+    let (code, _, text) = run(&["--listen", "/does/not/exist/fabric"]);
     assert_eq!(code, Some(1));
     assert!(text.contains("/does/not/exist does not exist"), "{text}");
-    let (code, text) = run(&["--help"]);
+    let (code, text, _) = run(&["--help"]);
     assert_eq!(code, Some(0));
     assert!(text.contains("Examples:") && text.contains("Exit codes"), "{text}");
 }

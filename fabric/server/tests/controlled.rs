@@ -5,13 +5,13 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 
-use crate::common::{Node, Served, down, serve, serve_at, traffic, up};
-use telegraphos_fabric::control::snapshot::{PortState, Snapshot, Status};
+use crate::common::{Node, Served, all_to_all, down, regular, serve, serve_at, up};
+use telegraphos_fabric::control::snapshot::{FaultsView, PortState, Snapshot, Status};
 use telegraphos_fabric::control::{
     ClientError, ControlClient, Done, FaultSpec, Request, Response, Target, default_path,
 };
 use telegraphos_fabric::{Config, Fabric, FabricError};
-use telegraphos_topology::{Plan, Topology};
+use telegraphos_topology::Plan;
 use telegraphos_wire::{NodeId, WindowLayout};
 
 /// A fabric with a control socket, perhaps of several switches.
@@ -50,24 +50,19 @@ fn refused(client: &mut ControlClient, request: &Request) -> String {
     }
 }
 
+fn faults(client: &mut ControlClient) -> FaultsView {
+    match client.request(&Request::Faults {}).unwrap() {
+        Response::Faults(view) => view,
+        other => panic!("{other:?}"),
+    }
+}
+
 /// Two nodes that know each other.
-fn two(served: &Served, a: NodeId, b: NodeId) -> (Node, Node) {
+fn two(served: &Served, a: NodeId, b: NodeId) -> [Node; 2] {
     let (mut first, mut second) = (Node::join(served, a), Node::join(served, b));
     up(&mut first, b);
     up(&mut second, a);
-    (first, second)
-}
-
-fn exchange(first: Node, second: Node, count: u32) -> (Node, Node) {
-    let run = |mut node: Node, peer: NodeId| {
-        std::thread::spawn(move || {
-            traffic(&mut node, &[peer], count, 32, u64::from(count));
-            node
-        })
-    };
-    let (a, b) = (first.node, second.node);
-    let (first, second) = (run(first, b), run(second, a));
-    (first.join().unwrap(), second.join().unwrap())
+    [first, second]
 }
 
 #[test]
@@ -77,8 +72,8 @@ fn what_is_counted_is_what_was_sent() {
     let before = status(&mut client);
     assert_eq!((before.present.len(), before.nodes, before.switches.as_slice()), (0, 16, &[0][..]));
     assert_eq!(before.process.pid, std::process::id());
-    let (first, second) = two(&served, 3, 7);
-    let (_first, second) = exchange(first, second, 500);
+    let [first, second] = two(&served, 3, 7);
+    let [_first, second] = all_to_all([first, second], 500, 32);
     assert_eq!(status(&mut client).present, [3, 7]);
     let now = snapshot(&mut client);
     assert_eq!((now.totals.joined, now.ports.len()), (2, 2));
@@ -111,7 +106,7 @@ fn what_is_counted_is_what_was_sent() {
 fn a_crashed_node_is_kept_out_until_it_is_restored() {
     let (served, control) = controlled(None);
     let mut client = client(&control);
-    let (mut first, mut second) = two(&served, 0, 1);
+    let [mut first, mut second] = two(&served, 0, 1);
     for (out, back) in [
         (Request::Crash { node: 1 }, Request::Restore { node: 1 }),
         (Request::Link { on: Target::Node(1), up: false }, Request::Link { on: Target::Node(1), up: true }),
@@ -120,7 +115,7 @@ fn a_crashed_node_is_kept_out_until_it_is_restored() {
         down(&mut first, 1);
         while second.next().is_some() {}
         assert_eq!(client.command(&out).unwrap(), Done::changed(0), "it is out already");
-        let Response::Faults(view) = client.request(&Request::Faults {}).unwrap() else { panic!() };
+        let view = faults(&mut client);
         assert_eq!(view.crashed.len() + view.faults.len(), 1, "{view:?}");
         let crashed = view.crashed == [1];
         let state = snapshot(&mut client).ports[1].state;
@@ -135,14 +130,14 @@ fn a_crashed_node_is_kept_out_until_it_is_restored() {
         up(&mut second, 0);
     }
     assert_eq!(snapshot(&mut client).ports[1].joins, 3);
-    exchange(first, second, 100);
+    all_to_all([first, second], 100, 32);
 }
 
 #[test]
 fn trunks_go_down_and_come_back_and_a_partition_heals() {
-    let (served, control) = controlled(Some(Plan::in_one_process(Topology::parse_flag("mesh:3x1", 3).unwrap())));
+    let (served, control) = controlled(Some(regular("mesh:3x1", 3)));
     let mut client = client(&control);
-    let (mut first, mut last) = two(&served, 0, 2);
+    let [mut first, mut last] = two(&served, 0, 2);
     let shown = snapshot(&mut client).trunks;
     let names: Vec<_> = shown.iter().map(|t| (t.name.as_str(), t.switch, t.peer, t.up)).collect();
     assert_eq!(names.len(), 4, "two trunks with two ends each");
@@ -168,32 +163,32 @@ fn trunks_go_down_and_come_back_and_a_partition_heals() {
         client.command(&heal).unwrap();
         up(&mut first, 2);
         up(&mut last, 0);
-        (first, last) = exchange(first, last, 50);
+        [first, last] = all_to_all([first, last], 50, 32);
     }
     let now = snapshot(&mut client);
     assert!(now.trunks.iter().all(|t| t.up && t.session > before), "{:?}", now.trunks);
     assert!(now.trunks.iter().all(|t| t.classes.request.received.packets >= 150), "{:?}", now.trunks);
     // Each packet is counted once as a pair's, by the switch of its sender.
     assert!(now.pairs.iter().all(|p| p.classes.total().packets == 300), "{:?}", now.pairs);
-    let Response::Faults(view) = client.request(&Request::Faults {}).unwrap() else { panic!() };
+    let view = faults(&mut client);
     assert_eq!(view, Default::default());
 }
 
 #[test]
 fn faults_are_set_seen_counted_and_cleared() {
-    let (served, control) = controlled(Some(Plan::in_one_process(Topology::parse_flag("mesh:2x1", 2).unwrap())));
+    let (served, control) = controlled(Some(regular("mesh:2x1", 2)));
     let mut client = client(&control);
-    let (first, last) = two(&served, 0, 1);
+    let [first, last] = two(&served, 0, 1);
     let set = |on: Target, faults: &str| Request::SetFaults { on, faults: faults.parse().unwrap() };
     let trunk = Target::Trunk("x0y0-x1y0".into());
     assert_eq!(client.command(&set(trunk.clone(), "latency=2ms")).unwrap(), Done::changed(1));
     assert_eq!(client.command(&set(Target::Links, "latency=1ms jitter=1ms")).unwrap(), Done::changed(2));
     assert_eq!(client.command(&Request::Slow { node: 1, bytes_per_second: Some(1 << 20) }).unwrap(), Done::changed(1));
-    let (mut first, mut last) = exchange(first, last, 100);
+    let [mut first, mut last] = all_to_all([first, last], 100, 32);
     let now = snapshot(&mut client);
     assert_eq!(now.ports[0].faults.to_string(), "latency=1ms jitter=1ms");
     assert!(now.trunks[0].faulted > 0 && now.trunks[0].faults.to_string() == "latency=2ms", "{:?}", now.trunks[0]);
-    let Response::Faults(view) = client.request(&Request::Faults {}).unwrap() else { panic!() };
+    let view = faults(&mut client);
     let listed: Vec<String> = view.faults.iter().map(|f| format!("{} {}", f.on, f.faults)).collect();
     let expected = [
         "node:0 latency=1ms jitter=1ms",
@@ -210,7 +205,7 @@ fn faults_are_set_seen_counted_and_cleared() {
     while snapshot(&mut client).trunks.iter().any(|t| !t.up) {
         std::thread::yield_now();
     }
-    let Response::Faults(view) = client.request(&Request::Faults {}).unwrap() else { panic!() };
+    let view = faults(&mut client);
     assert_eq!(view, Default::default());
 }
 
@@ -219,8 +214,7 @@ fn a_node_alone_is_slow_until_it_is_not() {
     let (_served, control) = controlled(None);
     let mut client = client(&control);
     let listed = |client: &mut ControlClient| {
-        let Response::Faults(view) = client.request(&Request::Faults {}).unwrap() else { panic!() };
-        view.faults.iter().map(|f| format!("{} {}", f.on, f.faults)).collect::<Vec<_>>()
+        faults(client).faults.iter().map(|f| format!("{} {}", f.on, f.faults)).collect::<Vec<_>>()
     };
     client.command(&Request::Slow { node: 3, bytes_per_second: Some(64_000) }).unwrap();
     assert_eq!(listed(&mut client), ["node:3 rate=64000B/s only=send"]);
@@ -236,9 +230,9 @@ fn a_capture_is_begun_and_ended_while_packets_cross() {
     let file = dir.path().join("a.pcapng");
     let path = file.to_str().unwrap().to_owned();
     let start = Request::CaptureStart { file: path.clone(), on: Target::Node(0) };
-    let (first, last) = two(&served, 0, 1);
+    let [first, last] = two(&served, 0, 1);
     assert_eq!(client.command(&start).unwrap(), Done::changed(1));
-    exchange(first, last, 100);
+    all_to_all([first, last], 100, 32);
     let capture = status(&mut client).capture.unwrap();
     assert_eq!(
         (capture.file.as_str(), capture.links.as_slice(), capture.lost),
@@ -256,16 +250,16 @@ fn a_capture_is_begun_and_ended_while_packets_cross() {
 
 #[test]
 fn a_capture_that_begins_amid_traffic_can_be_replayed() {
-    let plan = Plan::in_one_process(Topology::parse_flag("mesh:2x1", 4).unwrap());
+    let plan = regular("mesh:2x1", 4);
     let (served, control) = controlled(Some(plan));
     let mut client = client(&control);
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("amid.pcapng");
-    let (first, last) = two(&served, 0, 3);
+    let [first, last] = two(&served, 0, 3);
     let crossed = |client: &mut ControlClient| -> u64 {
         snapshot(client).trunks.iter().map(|end| end.classes.total().received.packets).sum()
     };
-    let crossing = std::thread::spawn(move || exchange(first, last, 30_000));
+    let crossing = std::thread::spawn(move || all_to_all([first, last], 30_000, 32));
     while crossed(&mut client) < 1000 {
         assert!(!crossing.is_finished(), "all packets crossed before the capture began");
     }
@@ -277,12 +271,12 @@ fn a_capture_that_begins_amid_traffic_can_be_replayed() {
     let outcome = telegraphos_capture::replay(&file, |difference| differences.push(difference.to_string())).unwrap();
     assert_eq!((outcome.ended, outcome.switches, differences), (telegraphos_capture::Ended::Whole, 2, Vec::new()));
     assert!(outcome.events > 2000 && outcome.actions > 2000, "{} events", outcome.events);
-    let (_first, _last) = crossing.join().unwrap();
+    let _nodes = crossing.join().unwrap();
 }
 
 #[test]
 fn the_topology_is_reported() {
-    let (_served, control) = controlled(Some(Plan::in_one_process(Topology::parse_flag("mesh:2x1", 4).unwrap())));
+    let (_served, control) = controlled(Some(regular("mesh:2x1", 4)));
     let Response::Topology(view) = client(&control).request(&Request::Topology {}).unwrap() else { panic!() };
     assert_eq!(view.digest.len(), 16);
     let switches: Vec<_> = view.switches.iter().map(|s| (s.switch, s.name.as_str(), s.here, s.nodes.len())).collect();
@@ -292,7 +286,7 @@ fn the_topology_is_reported() {
 
 #[test]
 fn what_cannot_be_is_refused_by_name() {
-    let (_served, control) = controlled(Some(Plan::in_one_process(Topology::parse_flag("mesh:2x1", 4).unwrap())));
+    let (_served, control) = controlled(Some(regular("mesh:2x1", 4)));
     let mut client = client(&control);
     let partition = |names: [&str; 2]| Request::Partition { groups: names.map(|n| vec![n.to_owned()]).to_vec() };
     for (request, parts) in [
@@ -339,8 +333,8 @@ fn a_scraper_reads_the_same_counters() {
     drop(probe);
     // Without a control socket, too.
     let served = serve(|config| config.metrics = address.to_string().parse().ok());
-    let (first, second) = two(&served, 0, 1);
-    exchange(first, second, 100);
+    let [first, second] = two(&served, 0, 1);
+    all_to_all([first, second], 100, 32);
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     let mut text = String::new();

@@ -5,7 +5,7 @@
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 
-use crate::common::{Node, ack, serve, traffic, wait};
+use crate::common::{Node, ack, all_to_all, serve, traffic, wait};
 use telegraphos_fabric::{Config, Fabric, FabricError};
 use telegraphos_link::listener::ListenError;
 use telegraphos_link::{LinkClient, OUT_LIMIT};
@@ -16,22 +16,9 @@ use telegraphos_wire::{Body, Class, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr
 /// 100 000 stores for each ordered pair of three nodes, all at once, each answered.
 #[test]
 fn i8_per_pair_fifo_and_no_loss_under_load() {
-    const NODES: NodeId = 3;
-    const COUNT: u32 = 100_000;
     let served = serve(|_| {});
-    let nodes: Vec<Node> = (0..NODES).map(|n| Node::join(&served, n)).collect();
-    let threads: Vec<_> = nodes
-        .into_iter()
-        .map(|mut node| {
-            std::thread::spawn(move || {
-                let peers: Vec<NodeId> = (0..NODES).filter(|p| *p != node.node).collect();
-                traffic(&mut node, &peers, COUNT, 256, u64::from(COUNT) * peers.len() as u64);
-                node
-            })
-        })
-        .collect();
-    // Kept until all are done: one that left would be news to the others.
-    let _nodes: Vec<Node> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+    let nodes: [Node; 3] = std::array::from_fn(|node| Node::join(&served, node as NodeId));
+    all_to_all(nodes, 100_000, 256);
 }
 
 /// A node that sends requests without end and reads nothing: those that answer it stay connected, and continue.
@@ -40,7 +27,7 @@ fn unread_replies_harm_no_other_node() {
     let served = serve(|_| {});
     let mut deaf = Node::join(&served, 0);
     let mut answering = Node::join(&served, 1);
-    let mut third = Node::join(&served, 2);
+    let third = Node::join(&served, 2);
     let mut tag = 0;
     while deaf.store(1, tag) {
         tag += 1;
@@ -52,12 +39,7 @@ fn unread_replies_harm_no_other_node() {
         answering.link.send(&ack(&packet)).unwrap();
         answering.link.send(&Frame::Credit { class: Class::Request, count: 1 }).unwrap();
     }
-    let other = std::thread::spawn(move || {
-        traffic(&mut third, &[1], 1000, 64, 1000);
-        third
-    });
-    traffic(&mut answering, &[2], 1000, 64, 1000);
-    let _third = other.join().unwrap();
+    let _both = all_to_all([answering, third], 1000, 64);
     for expected in 0..tag {
         let is_reply = |f: &Frame| matches!(f, Frame::Packet(_));
         let Frame::Packet(packet) = deaf.expect("answers", is_reply) else { continue };

@@ -5,9 +5,8 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use crate::common::udp_port;
+use crate::common::{command, udp_port};
 use telegraphos_fabric::control::snapshot::{Snapshot, TrunkEnd};
 use telegraphos_fabric::control::{ControlClient, FaultSpec, Request, Response, Target};
 use telegraphos_testkit::{Daemon, eventually};
@@ -23,8 +22,7 @@ impl Process {
     fn start(dir: &Path, name: &str) -> Process {
         let metrics = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let control = dir.join(format!("{name}.control"));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_telegraphos-fabric"));
-        command.env_remove("RUST_LOG");
+        let mut command = command();
         // Often enough for a test: a probe each quarter of the silence.
         command.args(["--silence-ms", "4000", "--process", name, "--log", "warn"]);
         command.arg("--listen").arg(dir.join(name)).arg("--control").arg(&control);

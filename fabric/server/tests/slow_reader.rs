@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Node, serve, traffic, wait};
+use common::{Node, all_to_all, serve, wait};
 use telegraphos_wire::Class;
 use telegraphos_wire::link::Frame;
 
@@ -24,7 +24,7 @@ fn a_reader_that_does_not_read_stops_no_other_and_costs_no_memory() {
     let mut flooder = Node::join(&served, 0);
     let mut deaf = Node::join_offering(&served, 1, OFFERED);
     let mut a = Node::join(&served, 2);
-    let mut b = Node::join(&served, 3);
+    let b = Node::join(&served, 3);
     // Not more than a tenth of its credits, as boards do (their bound on unanswered requests per destination).
     for tag in 0..25 {
         assert!(a.store(1, tag));
@@ -50,12 +50,7 @@ fn a_reader_that_does_not_read_stops_no_other_and_costs_no_memory() {
     assert!((256..=2048 + 256).contains(&sent), "{sent} packets were taken for a reader that does not read");
 
     // The others, one of them with packets stuck on the way to the deaf one, are not held up.
-    let other = std::thread::spawn(move || {
-        traffic(&mut b, &[2], 50_000, 64, 50_000);
-        b
-    });
-    traffic(&mut a, &[3], 50_000, 64, 50_000);
-    let _b = other.join().unwrap();
+    let _both = all_to_all([a, b], 50_000, 64);
     let grown = resident_kib().saturating_sub(before);
     assert!(grown < 32 << 10, "memory grew by {grown} KiB");
 

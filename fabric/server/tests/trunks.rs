@@ -4,11 +4,11 @@
 
 use std::path::Path;
 
-use crate::common::{self, Node, ack, down, serve_at, traffic, udp_port, up};
+use crate::common::{self, Node, ack, all_of, all_to_all, all_up, down, regular, serve_at, udp_port, up};
 use telegraphos_fabric::{Config, Fabric, FabricError};
-use telegraphos_topology::{Plan, Topology};
+use telegraphos_topology::Plan;
 use telegraphos_wire::link::{Frame, Refusal};
-use telegraphos_wire::{Body, NodeId, Packet, Status, WindowLayout};
+use telegraphos_wire::{Body, Packet, Status, WindowLayout};
 
 /// Three processes in a row, two nodes each.
 fn row(dir: &Path) -> Plan {
@@ -34,48 +34,16 @@ fn part(dir: &Path, plan: &Plan, process: &str) -> common::Served {
     })
 }
 
-/// Until all peers are known, in whatever order: their incarnations in the order of `peers`.
-fn all_up(node: &mut Node, peers: &[NodeId]) -> Vec<u64> {
-    let mut known = std::collections::BTreeMap::new();
-    while peers.iter().any(|peer| !known.contains_key(peer)) {
-        if let Frame::NodeUp { node, incarnation, .. } = node.expect("all peers", |f| matches!(f, Frame::NodeUp { .. }))
-        {
-            known.insert(node, incarnation);
-        }
-    }
-    peers.iter().map(|peer| known[peer]).collect()
-}
-
-fn all_to_all(nodes: Vec<Node>, count: u32) -> Vec<Node> {
-    let all: Vec<NodeId> = nodes.iter().map(|node| node.node).collect();
-    let threads: Vec<_> = nodes
-        .into_iter()
-        .map(|mut node| {
-            let peers: Vec<NodeId> = all.iter().copied().filter(|peer| *peer != node.node).collect();
-            std::thread::spawn(move || {
-                traffic(&mut node, &peers, count, 64, u64::from(count) * peers.len() as u64);
-                node
-            })
-        })
-        .collect();
-    threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-}
-
 #[test]
 fn i8_per_pair_fifo_across_the_switches_of_one_process() {
     let dir = tempfile::tempdir().unwrap();
     for name in ["tree:2x2", "mesh:3x2", "torus:4x2"] {
-        let plan = Plan::in_one_process(Topology::parse_flag(name, 8).unwrap());
+        let plan = regular(name, 8);
         let served = serve_at(&dir.path().join("fabric"), |config| {
             config.nodes = 8;
             config.plan = Some(plan);
         });
-        let mut nodes: Vec<Node> = (0..8).map(|n| Node::join(&served, n)).collect();
-        for node in &mut nodes {
-            let others: Vec<NodeId> = (0..8).filter(|peer| *peer != node.node).collect();
-            all_up(node, &others);
-        }
-        all_to_all(nodes, 2000);
+        all_to_all::<8>(all_of(&served), 2000, 64);
     }
 }
 
@@ -86,13 +54,12 @@ fn three_processes_and_one_that_comes_back() {
     let left = part(dir.path(), &plan, "l");
     let middle = part(dir.path(), &plan, "m");
     let right = part(dir.path(), &plan, "r");
-    let mut nodes: Vec<Node> =
-        [(&left, 0), (&middle, 2), (&right, 4), (&right, 5)].map(|(served, n)| Node::join(served, n)).into();
+    let mut nodes = [(&left, 0), (&middle, 2), (&right, 4), (&right, 5)].map(|(served, n)| Node::join(served, n));
     let first = all_up(&mut nodes[0], &[4, 2, 5])[0];
     for (index, peers) in [(1, [0, 4, 5]), (2, [0, 2, 5]), (3, [0, 2, 4])] {
         all_up(&mut nodes[index], &peers);
     }
-    let mut nodes = all_to_all(nodes, 3000);
+    let mut nodes = all_to_all(nodes, 3000, 64);
 
     // Without the middle no node reaches the other side; the two on the right still reach each other.
     drop(middle);
@@ -210,7 +177,7 @@ fn a_silent_node_is_disconnected() {
 #[test]
 fn a_scheduled_partition_heals() {
     let dir = tempfile::tempdir().unwrap();
-    let plan = Plan::in_one_process(Topology::parse_flag("mesh:2x1", 2).unwrap());
+    let plan = regular("mesh:2x1", 2);
     let name = format!("trunk:{}-{}", plan.topology.name(0), plan.topology.name(1));
     let schedule = format!(
         "[[event]]\nat = '1s'\nlink = '{name}'\nset = 'down'\n[[event]]\nat = '2s'\nlink = '{name}'\nclear = true\n"
@@ -225,13 +192,12 @@ fn a_scheduled_partition_heals() {
     let (mut left, mut right) = (Node::join(&served, 0), Node::join(&served, 1));
     let before = up(&mut left, 1);
     up(&mut right, 0);
-    let nodes = all_to_all(vec![left, right], 100);
-    let [mut left, mut right] = <[Node; 2]>::try_from(nodes).unwrap_or_else(|_| panic!("two"));
+    let [mut left, mut right] = all_to_all([left, right], 100, 64);
     down(&mut left, 1);
     down(&mut right, 0);
     assert!(up(&mut left, 1) > before);
     up(&mut right, 0);
-    all_to_all(vec![left, right], 100);
+    all_to_all([left, right], 100, 64);
 }
 
 #[test]
@@ -247,7 +213,7 @@ fn faults_of_what_is_not_there_are_refused_with_the_names_there_are() {
 fn a_capture_can_be_replayed() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("capture.pcapng");
-    let plan = Plan::in_one_process(Topology::parse_flag("torus:3x1", 3).unwrap());
+    let plan = regular("torus:3x1", 3);
     let trunk = format!("trunk:{}-{}", plan.topology.name(0), plan.topology.name(1));
     let mut served = serve_at(&dir.path().join("fabric"), |config| {
         config.nodes = 3;
@@ -258,12 +224,7 @@ fn a_capture_can_be_replayed() {
         });
         config.faults = vec![(trunk, "latency=2ms".parse().unwrap())];
     });
-    let mut nodes: Vec<Node> = (0..3).map(|n| Node::join(&served, n)).collect();
-    for node in &mut nodes {
-        let others: Vec<NodeId> = (0..3).filter(|peer| *peer != node.node).collect();
-        all_up(node, &others);
-    }
-    drop(all_to_all(nodes, 200));
+    drop(all_to_all::<3>(all_of(&served), 200, 64));
     served.stop();
     let mut different = Vec::new();
     let replayed = telegraphos_capture::replay(&file, |difference| different.push(difference.to_string())).unwrap();
@@ -330,5 +291,5 @@ fn a_trunk_by_quic_is_for_processes_of_the_cluster() {
     let mut far = Node::join(&right, 1);
     all_up(&mut near, &[1]);
     all_up(&mut far, &[0]);
-    all_to_all(vec![near, far], 500);
+    all_to_all([near, far], 500, 64);
 }

@@ -4,9 +4,13 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
+use telegraphos_service::wait::{Readiness, WaitSet};
+
+/// The places of the socket and of the signal.
+const SOCKET: u64 = 0;
+const EVENT: u64 = 1;
 
 /// A descriptor that is readable when the socket is (or, on demand, has room), and from [`signal`](Waker::signal) to
 /// [`clear`](Waker::clear).
@@ -16,7 +20,7 @@ use rustix::io::Errno;
 /// more.
 #[derive(Debug)]
 pub struct Waker {
-    epoll: OwnedFd,
+    set: WaitSet,
     event: OwnedFd,
     signalled: AtomicBool,
 }
@@ -24,16 +28,16 @@ pub struct Waker {
 impl Waker {
     /// A waker that is not signalled. Fails when the process is out of descriptors.
     pub fn new(socket: BorrowedFd<'_>) -> Result<Waker, Errno> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let set = WaitSet::new()?;
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        epoll::add(&epoll, socket, EventData::new_u64(0), EventFlags::IN)?;
-        epoll::add(&epoll, &event, EventData::new_u64(1), EventFlags::IN)?;
-        Ok(Waker { epoll, event, signalled: AtomicBool::new(false) })
+        set.add(socket, SOCKET, Readiness::READ)?;
+        set.add(&event, EVENT, Readiness::READ)?;
+        Ok(Waker { set, event, signalled: AtomicBool::new(false) })
     }
 
     /// The descriptor to poll for readable.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.epoll.as_fd()
+        self.set.as_fd()
     }
 
     /// Makes the descriptor readable. Calls of this and of [`clear`](Waker::clear) must be serialised by a lock.
@@ -53,8 +57,7 @@ impl Waker {
 
     /// Sets whether the descriptor is also readable when `socket`, the one it was made for, has room.
     pub fn watch_room(&self, socket: BorrowedFd<'_>, on: bool) {
-        let flags = if on { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
         // Fails only when memory is exhausted; then the next incoming datagram wakes.
-        let _ = epoll::modify(&self.epoll, socket, EventData::new_u64(0), flags);
+        let _ = self.set.change(socket, SOCKET, Readiness { write: on, ..Readiness::READ });
     }
 }

@@ -299,7 +299,7 @@ impl Connection {
     /// What to watch it for: room for output that waits, and, if messages are taken (`takes`) and their replies have
     /// room, input.
     pub fn interest(&self, takes: bool) -> Readiness {
-        Readiness { read: takes && !self.output.is_full(), write: !self.output.is_empty(), ended: false }
+        Readiness { read: takes && !self.output.is_full(), write: !self.output.is_empty(), ..Readiness::NONE }
     }
 
     pub fn fill(&mut self) -> Result<Filled, Errno> {

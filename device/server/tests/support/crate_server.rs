@@ -88,7 +88,7 @@ impl Shared {
                 [state.board.wait(now), link].into_iter().flatten().min()
             };
             let mut link_ready = Readiness::NONE;
-            set.wait(timeout, |place, ready| match place {
+            set.wait(timeout, |place, ready| match place as u32 {
                 WAKE => _ = rustix::io::read(*wake, &mut [0; 8]).unwrap(),
                 _ => link_ready = ready,
             })

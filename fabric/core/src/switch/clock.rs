@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The times that the switch's limits go by.
+//! The times that the switch's limits go by: neighbours that have stopped without ending their connection, and credits
+//! that do not return.
 
 use std::collections::BTreeMap;
 
@@ -8,20 +9,24 @@ use telegraphos_accounts::Rate;
 use telegraphos_wire::{Class, NodeId};
 
 use crate::PortId;
+use crate::neighbour::Neighbour;
+
+/// Classes whose credits a node may not keep for ever. An enqueue waits for as long as its queue is stopped (SPEC E12).
+const PROMPT: [Class; 3] = [Class::Request, Class::Reflected, Class::Reply];
 
 /// When frames and credits arrived last, in microseconds. No part of the protocol state.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Clock {
-    pub(super) now: u64,
+    now: u64,
     /// By port index: when a frame arrived last.
     #[serde(rename = "heard")]
-    pub(super) received: Vec<u64>,
+    received: Vec<u64>,
     #[serde(rename = "asked")]
-    pub(super) probed: Vec<u64>,
+    probed: Vec<u64>,
     /// By port index and class: when a credit arrived last, or no packet waited for one.
-    pub(super) served: Vec<[u64; 4]>,
+    served: Vec<[u64; 4]>,
     /// Ports that have not joined.
-    pub(super) opened: BTreeMap<PortId, u64>,
+    opened: BTreeMap<PortId, u64>,
     /// By node: how often it may still join or be reset.
     presence: Vec<Rate>,
 }
@@ -44,6 +49,58 @@ impl Clock {
         let sizes =
             |clock: &Clock| [clock.received.len(), clock.probed.len(), clock.served.len(), clock.presence.len()];
         sizes(self) == sizes(other)
+    }
+
+    /// Time has passed. A switch that was stopped itself has received nothing meanwhile, so that time is no silence of
+    /// its neighbours.
+    pub(super) fn advance(&mut self, now: u64, silence: Option<u64>, stall: Option<u64>) {
+        let gap = now.saturating_sub(self.now);
+        self.now = self.now.max(now);
+        let stopped = |limit: u64| gap > limit / 2 && !bug!(Unforgiving) && !bug!(Patient);
+        if silence.is_some_and(stopped) {
+            self.received.fill(now);
+            self.opened.values_mut().for_each(|opened| *opened = now);
+        }
+        if stall.is_some_and(stopped) {
+            self.served.fill([now; 4]);
+        }
+    }
+
+    /// Ports that have not joined for so long, and for how long.
+    pub(super) fn overdue(&self, limit: u64) -> Vec<(PortId, u64)> {
+        let ages = self.opened.iter().map(|(port, opened)| (*port, self.now.saturating_sub(*opened)));
+        ages.filter(|(_, age)| *age >= limit).collect()
+    }
+
+    /// How long a port has been silent.
+    pub(super) fn silence(&self, index: usize) -> u64 {
+        self.now.saturating_sub(self.received[index])
+    }
+
+    /// Whether a silent port is to be asked now; then it counts as asked.
+    pub(super) fn asks(&mut self, index: usize, limit: u64) -> bool {
+        let asks = self.silence(index) >= limit / 3 && self.now.saturating_sub(self.probed[index]) >= limit / 3;
+        if asks {
+            self.probed[index] = self.now;
+        }
+        asks
+    }
+
+    /// The class of which a neighbour has returned no credit for too long while packets waited for one, and the limit
+    /// that it exceeds.
+    pub(super) fn stalled(&mut self, index: usize, neighbour: &Neighbour, limit: u64) -> Option<(Class, u64)> {
+        // Its credits may be used by packets to a node that returns none: the switch of that node must have the time to
+        // disconnect it first.
+        let times = if neighbour.is_trunk() && !bug!(BlameTrunk) { 2 } else { 1 };
+        let limit = limit.saturating_mul(times);
+        PROMPT.into_iter().find_map(|class| {
+            if !neighbour.starved(class) {
+                self.served(index, class);
+                return None;
+            }
+            let waits = self.now.saturating_sub(self.served[index][class as usize]);
+            (waits >= limit).then_some((class, limit))
+        })
     }
 
     /// A connection was made that has not joined.

@@ -1,67 +1,44 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The state machine.
+//!
+//! [`Switch`] takes the events and knows the connections; what a packet or the news of a node meet inside is a
+//! [`Crossing`], which has the parts that these need: [`Routes`], the neighbours, the presence of nodes, and what is
+//! counted.
 
-mod ahead;
 mod audit;
 mod clock;
 mod joining;
+mod neighbours;
 mod packets;
 mod presence;
 pub(crate) mod restore;
-mod time;
+mod routes;
+mod state;
+mod traffic;
 mod trunks;
 
 use std::hash::{Hash, Hasher};
+use std::hint::black_box;
 
-use serde::{Deserialize, Serialize};
-use smallvec::SmallVec;
-use telegraphos_topology::{Hop, SwitchId, TrunkId};
+use telegraphos_topology::TrunkId;
 use telegraphos_wire::link::{Frame, RESET_BITS, Refusal};
-use telegraphos_wire::{Class, NodeId, WindowLayout};
+use telegraphos_wire::{Class, NodeId, Packet, WindowLayout};
 
-use crate::config::{ConfigError, Part};
-use crate::neighbour::{Kind, Neighbour};
+use crate::config::ConfigError;
+use crate::neighbour::Kind;
 use crate::pairs::Pairs;
 use crate::ports::PortMap;
 use crate::presences::{Presence, Presences};
-use crate::statistics::ClassStatistics;
-use crate::{Action, Attached, Diagnostic, Event, PortId, PortStatistics, Statistics, SwitchConfig, Violation};
+use crate::{Action, Attached, Diagnostic, Event, PortId, Statistics, SwitchConfig, Violation};
 use clock::Clock;
+use neighbours::Neighbours;
+use packets::Crossing;
+use restore::Snapshot;
+use routes::{PortIndex, Routes};
+use state::Port;
+use traffic::Traffic;
 
-/// Index of a neighbour: first the nodes of this switch, then its trunks.
-type PortIndex = usize;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-enum Port {
-    /// No Hello yet.
-    Waiting { room: u32, block: u32 },
-    /// A trunk in its handshake: the opening frame, with this epoch, is sent; that of the other end is pending.
-    Greeting {
-        room: u32,
-        #[serde(rename = "place")]
-        index: PortIndex,
-        epoch: u64,
-    },
-    /// A node's, or a trunk's.
-    Open {
-        #[serde(rename = "place")]
-        index: PortIndex,
-    },
-}
-
-/// The protocol state: what models hash and compare. Statistics, limits and time are not in it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct State {
-    ports: PortMap<Port>,
-    neighbours: Vec<Option<Neighbour>>,
-    /// By node id, of the whole fabric.
-    presence: Presences,
-    /// By trunk of this switch: its number, which grows whenever it is joined.
-    epochs: Vec<u64>,
-    /// The layout adopted from the first joiner, where none is configured.
-    #[serde(with = "crate::snapshot::window")]
-    adopted: Option<WindowLayout>,
-}
+pub use state::State;
 
 /// The switch: [`Switch::handle`] takes events and says what to do.
 ///
@@ -117,19 +94,10 @@ pub struct State {
 /// (SPEC I13).
 #[derive(Clone, Debug)]
 pub struct Switch {
-    config: SwitchConfig,
-    /// The nodes of this switch in ascending order, by index.
-    here: SmallVec<[NodeId; 4]>,
-    /// This switch's trunks, in the order of their indices, and the switches that they lead to.
-    trunks: SmallVec<[(TrunkId, SwitchId); 4]>,
-    /// Nodes of this switch: the first trunk's index.
-    nodes_here: usize,
+    routes: Routes,
     state: State,
-    statistics: Statistics,
-    pairs: Pairs,
+    traffic: Traffic,
     clock: Clock,
-    /// Outputs that may have something to send; empty between events.
-    touched: Vec<PortIndex>,
 }
 
 impl PartialEq for Switch {
@@ -153,47 +121,27 @@ impl Switch {
         let _on = crate::bugs::turn_on(config.bug, config.credits);
         config.check()?;
         let nodes = config.nodes as usize;
-        let (here, trunks): (SmallVec<_>, SmallVec<[_; 4]>) = match &config.part {
-            None => ((0..config.nodes as NodeId).collect(), SmallVec::new()),
-            Some(Part { topology, switch }) => {
-                let trunks = topology.trunks_of(*switch).iter();
-                let trunks = trunks.map(|trunk| (*trunk, topology.other_end(*trunk, *switch)));
-                (topology.nodes_of(*switch).collect(), trunks.collect())
-            }
-        };
-        let mut ports = Vec::with_capacity(here.len() + trunks.len());
-        ports.extend(here.iter().copied().map(Attached::Node));
-        ports.extend(trunks.iter().map(|(trunk, to)| Attached::Trunk(*trunk, *to)));
         let base = config.base_incarnation & !((1 << RESET_BITS) - 1);
         #[cfg(feature = "bugs")]
         let base = crate::bugs::base(base);
+        let routes = Routes::new(config);
+        let ports = routes.attached().len();
         Ok(Switch {
             state: State {
                 ports: PortMap::default(),
-                neighbours: vec![None; ports.len()],
+                neighbours: Neighbours::new(ports),
                 presence: Presences::new(nodes, Presence { up: false, incarnation: base, session: 0, block: 0 }),
-                epochs: vec![if bug!(ForgetEpochs) { 0 } else { base >> RESET_BITS }; trunks.len()],
+                epochs: vec![if bug!(ForgetEpochs) { 0 } else { base >> RESET_BITS }; ports - routes.nodes_here],
                 adopted: None,
             },
-            clock: Clock::new(ports.len(), nodes, config.presence_rate),
-            pairs: Pairs::new(config.pairs),
-            statistics: Statistics {
-                ports: ports
-                    .into_iter()
-                    .map(|attached| PortStatistics { attached, classes: [ClassStatistics::default(); 4] })
-                    .collect(),
-                ..Statistics::default()
-            },
-            nodes_here: here.len(),
-            here,
-            trunks,
-            config,
-            touched: Vec::new(),
+            clock: Clock::new(ports, nodes, routes.config.presence_rate),
+            traffic: Traffic::new(&routes),
+            routes,
         })
     }
 
     pub fn config(&self) -> &SwitchConfig {
-        &self.config
+        &self.routes.config
     }
 
     pub fn state(&self) -> &State {
@@ -201,12 +149,12 @@ impl Switch {
     }
 
     pub fn statistics(&self) -> &Statistics {
-        &self.statistics
+        &self.traffic.statistics
     }
 
     /// The counters of pairs, at most [`SwitchConfig::pairs`] of them.
     pub fn pairs(&self) -> &Pairs {
-        &self.pairs
+        &self.traffic.pairs
     }
 
     /// The incarnation of a reachable node, without sessions; `None` for others.
@@ -216,21 +164,85 @@ impl Switch {
 
     /// The window layout in force: the configured one, or that of the present nodes.
     pub fn window(&self) -> Option<WindowLayout> {
-        self.config.window.or(self.state.adopted)
+        self.routes.config.window.or(self.state.adopted)
     }
 
     /// The open ports: the node or trunk, the connection, and the epoch of a trunk (0 of a node).
     pub fn open_ports(&self) -> impl Iterator<Item = (Attached, PortId, u64)> + '_ {
-        self.state.neighbours.iter().enumerate().filter_map(|(index, neighbour)| {
-            let epoch = index.checked_sub(self.nodes_here).and_then(|trunk| self.state.epochs.get(trunk));
-            Some((self.attached(index)?, neighbour.as_ref()?.port, epoch.copied().unwrap_or(0)))
+        let present = self.state.neighbours.present();
+        present.filter_map(|(index, neighbour)| {
+            let epoch = if self.routes.is_trunk(index) { self.epoch(index) } else { 0 };
+            Some((self.traffic.attached(index)?, neighbour.port, epoch))
         })
     }
+
+    /// Whether the state agrees with itself: credits are conserved, turns and lanes match, queues are within their
+    /// bounds, nothing is kept that could be sent. For checks; it takes time.
+    pub fn audit(&self) -> Result<(), String> {
+        #[cfg(feature = "bugs")]
+        let _on = crate::bugs::turn_on(self.routes.config.bug, self.routes.config.credits);
+        audit::audit(&self.routes, &self.state.neighbours, &self.state.presence)
+    }
+
+    /// The switch as it is now.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot { state: self.state.clone(), clock: self.clock.clone() }
+    }
+
+    /// A switch that continues where another of this configuration was. Its counters begin with 0.
+    ///
+    /// # Errors
+    /// What is wrong: the configuration, or a snapshot that no switch of it can have had.
+    pub fn restore(config: SwitchConfig, snapshot: Snapshot) -> Result<Switch, String> {
+        // With a deliberate bug it would contradict itself at once; here another one is to be found.
+        let sound = SwitchConfig {
+            #[cfg(feature = "bugs")]
+            bug: None,
+            ..config.clone()
+        };
+        let mut switch = Switch::new(sound).map_err(|e| e.to_string())?;
+        snapshot.check(&switch.state, &switch.clock, &switch.routes)?;
+        (switch.state, switch.clock) = (snapshot.state, snapshot.clock);
+        switch.audit().map_err(|e| format!("the state contradicts itself: {e}"))?;
+        switch.routes.config = config;
+        Ok(switch)
+    }
+
+    // ---- a look at what packets will need, before their turn ----
+
+    /// Reads what packets will read first, of all ports. Nothing else: a simulation of thousands of switches calls this
+    /// before the events of each, so that the processor fetches the memory of all of it at the same time.
+    pub fn look_ahead(&self) {
+        self.state.neighbours.present().for_each(|(_, neighbour)| neighbour.look_ahead());
+        for port in &self.traffic.statistics.ports {
+            // Requests and replies are most packets.
+            black_box((
+                port.classes[Class::Request as usize].sent_packets,
+                port.classes[Class::Reply as usize].sent_packets,
+            ));
+        }
+    }
+
+    /// The same for one packet that arrives by `port`, of a switch with so many that most have none.
+    pub fn look_ahead_of(&self, port: PortId, packet: &Packet) {
+        let Some(Port::Open { index }) = self.state.ports.get(port) else { return };
+        let class = self.routes.class_of(packet);
+        for index in [Some(*index), self.routes.index_of(packet.dst)].into_iter().flatten() {
+            if let Some(neighbour) = self.state.neighbours.get(index) {
+                neighbour.look_ahead();
+            }
+            if let Some(port) = self.traffic.statistics.ports.get(index) {
+                black_box(port.classes[class as usize].sent_packets);
+            }
+        }
+    }
+
+    // ---- events ----
 
     /// Takes one event and appends the resulting actions in the order in which to perform them. Never panics.
     pub fn handle(&mut self, event: Event, out: &mut Vec<Action>) {
         #[cfg(feature = "bugs")]
-        let _on = crate::bugs::turn_on(self.config.bug, self.config.credits);
+        let _on = crate::bugs::turn_on(self.routes.config.bug, self.routes.config.credits);
         match event {
             Event::PortOpened { port, room, block } => {
                 self.close(port, out);
@@ -242,9 +254,9 @@ impl Switch {
                 Some(Port::Waiting { room, .. } | Port::Greeting { room, .. }) => *room = frames,
                 Some(Port::Open { index }) => {
                     let index = *index;
-                    if let Some(neighbour) = self.neighbour_mut(index) {
+                    if let Some(neighbour) = self.state.neighbours.get_mut(index) {
                         neighbour.room = frames;
-                        self.touched.push(index);
+                        self.traffic.touched.push(index);
                     }
                 }
                 None => {}
@@ -252,7 +264,7 @@ impl Switch {
             Event::Frame { port, frame } => match self.state.ports.get(port).copied() {
                 Some(Port::Open { index }) => {
                     self.clock.frame_received(index);
-                    let done = match self.neighbour(index).map(|neighbour| neighbour.kind) {
+                    let done = match self.state.neighbours.get(index).map(|neighbour| neighbour.kind) {
                         Some(Kind::Node(node)) => self.node_frame(index, node, frame, out),
                         Some(Kind::Trunk { trunk, .. }) => self.trunk_frame(index, trunk, port, frame, out),
                         None => Ok(()),
@@ -276,13 +288,22 @@ impl Switch {
             Event::PortClosed { port } => self.close(port, out),
             Event::Tick { now } => self.tick(now, out),
         }
-        while let Some(index) = self.touched.pop() {
-            self.serve(index, out);
+        while let Some(index) = self.traffic.touched.pop() {
+            self.crossing(out).serve(index);
         }
     }
 
-    // ---- frames of a joined node ----
+    /// What packets meet inside.
+    fn crossing<'a>(&'a mut self, out: &'a mut Vec<Action>) -> Crossing<'a> {
+        let window = self.window();
+        let State { neighbours, presence, .. } = &mut self.state;
+        Crossing { routes: &self.routes, neighbours, presence, traffic: &mut self.traffic, window, out }
+    }
 
+    /// A frame of a joined node.
+    ///
+    /// # Errors
+    /// What it violates; the node is to be disconnected.
     fn node_frame(
         &mut self,
         index: PortIndex,
@@ -291,9 +312,9 @@ impl Switch {
         out: &mut Vec<Action>,
     ) -> Result<(), Violation> {
         match frame {
-            Frame::Packet(packet) => self.packet(index, node, packet, out),
+            Frame::Packet(packet) => self.crossing(out).packet(index, node, packet),
             Frame::Credit { class: Class::Reply, .. } => Ok(()),
-            Frame::Credit { class, count } => self.credited(index, class, 0, count),
+            Frame::Credit { class, count } => self.credited(index, class, 0, count, out),
             Frame::Reset { incarnation } => self.reset(index, node, incarnation, out),
             Frame::Group { page, members } => self.group(index, node, page, members),
             Frame::Probe => self.probed(index),
@@ -314,78 +335,122 @@ impl Switch {
         }
     }
 
+    /// A frame of a joined trunk.
+    ///
+    /// # Errors
+    /// What it violates; the trunk is to be disconnected.
+    fn trunk_frame(
+        &mut self,
+        index: PortIndex,
+        trunk: TrunkId,
+        port: PortId,
+        frame: Frame,
+        out: &mut Vec<Action>,
+    ) -> Result<(), Violation> {
+        match frame {
+            Frame::Forward { layer, members, packet } => {
+                self.crossing(out).forwarded(index, trunk, layer, members, packet)
+            }
+            Frame::TrunkCredit { class, layer, count } => self.credited(index, class, layer, count, out),
+            Frame::Reach { node, incarnation, session } => {
+                let session = if bug!(ForgetSession) { 0 } else { session.wrapping_add(self.epoch(index)) };
+                self.crossing(out).reached(trunk, node, incarnation, session)
+            }
+            Frame::NodeDown { node } => self.crossing(out).lost(trunk, node),
+            Frame::Probe => self.probed(index),
+            Frame::Alive => Ok(()),
+            Frame::Refuse { reason, offered, expected } => {
+                let refused = Diagnostic::TrunkRefused { trunk, reason, offered, expected, by_peer: true };
+                out.extend([Action::Diagnostic(refused), Action::Close(port)]);
+                self.close(port, out);
+                Ok(())
+            }
+            Frame::Hello { .. }
+            | Frame::Welcome { .. }
+            | Frame::Packet(_)
+            | Frame::Credit { .. }
+            | Frame::NodeUp { .. }
+            | Frame::Reset { .. }
+            | Frame::Group { .. }
+            | Frame::Trunk { .. }
+            | Frame::Ring { .. }
+            | Frame::RingUse { .. }
+            | Frame::RingLost { .. } => Err(Violation::Unexpected),
+        }
+    }
+
+    fn credited(
+        &mut self,
+        index: PortIndex,
+        class: Class,
+        layer: u8,
+        count: u32,
+        out: &mut Vec<Action>,
+    ) -> Result<(), Violation> {
+        self.clock.served(index, class);
+        self.crossing(out).credited(index, class, layer, count)
+    }
+
     fn probed(&mut self, index: PortIndex) -> Result<(), Violation> {
-        if let Some(neighbour) = self.neighbour_mut(index) {
+        if let Some(neighbour) = self.state.neighbours.get_mut(index) {
             neighbour.answer_probe();
-            self.touched.push(index);
+            self.traffic.touched.push(index);
         }
         Ok(())
     }
 
-    // ---- look-ups ----
+    // ---- time limits: neighbours that have stopped without ending their connection, credits that do not return ----
 
-    fn neighbour(&self, index: PortIndex) -> Option<&Neighbour> {
-        self.state.neighbours.get(index)?.as_ref()
-    }
-
-    fn neighbour_mut(&mut self, index: PortIndex) -> Option<&mut Neighbour> {
-        self.state.neighbours.get_mut(index)?.as_mut()
-    }
-
-    /// The neighbours that are there.
-    fn present(&self) -> impl Iterator<Item = (PortIndex, &Neighbour)> {
-        self.state.neighbours.iter().enumerate().filter_map(|(index, n)| Some((index, n.as_ref()?)))
-    }
-
-    fn attached(&self, index: PortIndex) -> Option<Attached> {
-        self.statistics.ports.get(index).map(|port| port.attached)
-    }
-
-    /// The index of a node of this switch.
-    fn index_of(&self, node: NodeId) -> Option<PortIndex> {
-        match &self.config.part {
-            None => Some(usize::from(node)).filter(|index| *index < self.nodes_here),
-            // The topology is shared: a table for each switch would grow with nodes times switches.
-            Some(part) if part.topology.switch_of(node) == Some(part.switch) => self.here.binary_search(&node).ok(),
-            Some(_) => None,
+    /// Time has passed, in microseconds: applies the limits on silence and on kept credits.
+    fn tick(&mut self, now: u64, out: &mut Vec<Action>) {
+        let SwitchConfig { silence, stall, .. } = self.routes.config;
+        self.clock.advance(now, silence, stall);
+        if bug!(Patient) {
+            return;
+        }
+        if let Some(limit) = silence {
+            for (port, age) in self.clock.overdue(limit) {
+                self.never_joined(port, age, limit, out);
+            }
+            for index in 0..self.state.neighbours.len() {
+                let Some(neighbour) = self.state.neighbours.get_mut(index) else { continue };
+                let silence = self.clock.silence(index);
+                if silence >= limit {
+                    let port = neighbour.port;
+                    self.disconnect(port, Violation::Silent { silence, limit }, out);
+                } else if self.clock.asks(index, limit) {
+                    neighbour.ask();
+                    self.traffic.touched.push(index);
+                }
+            }
+        }
+        if let Some(limit) = stall {
+            for index in 0..self.state.neighbours.len() {
+                let Some(neighbour) = self.state.neighbours.get(index) else { continue };
+                if let Some((class, limit)) = self.clock.stalled(index, neighbour, limit) {
+                    let port = neighbour.port;
+                    self.disconnect(port, Violation::Stalled { class, limit }, out);
+                }
+            }
         }
     }
 
-    fn index_of_trunk(&self, trunk: TrunkId) -> Option<PortIndex> {
-        Some(self.nodes_here + self.trunks.iter().position(|(t, _)| *t == trunk)?)
+    /// A connection that has not joined is as old as it may become.
+    fn never_joined(&mut self, port: PortId, age: u64, limit: u64, out: &mut Vec<Action>) {
+        let Some(Port::Greeting { index, .. }) = self.state.ports.get(port).copied() else {
+            return self.refuse(port, None, Refusal::Silent, age, limit, out);
+        };
+        self.close(port, out);
+        out.push(Action::Close(port));
+        if let Some(Attached::Trunk(trunk, _)) = self.traffic.attached(index) {
+            let (reason, offered, expected) = (Refusal::Silent, age, limit);
+            let refused = Diagnostic::TrunkRefused { trunk, reason, offered, expected, by_peer: false };
+            out.push(Action::Diagnostic(refused));
+        }
     }
 
-    /// The switch of a node.
-    fn switch_of(&self, node: NodeId) -> Option<SwitchId> {
-        self.config.part.as_ref()?.topology.switch_of(node)
-    }
-
-    /// The trunk and layer by which packets of a node for another switch's node leave.
-    fn hop(&self, source: NodeId, destination: NodeId) -> Option<(PortIndex, u8)> {
-        self.hop_of(self.next_hop(source, destination)?)
-    }
-
-    /// The next step of the route between two nodes; `None` at the destination.
-    fn next_hop(&self, source: NodeId, destination: NodeId) -> Option<Hop> {
-        let Part { topology, switch } = self.config.part.as_ref()?;
-        topology.hop(*switch, topology.switch_of(source)?, topology.switch_of(destination)?)
-    }
-
-    fn hop_of(&self, Hop { trunk, layer }: Hop) -> Option<(PortIndex, u8)> {
-        Some((self.index_of_trunk(trunk)?, layer))
-    }
-
-    /// The trunk by which everything of a switch's nodes arrives.
-    fn arrival(&self, source: SwitchId) -> Option<TrunkId> {
-        let Part { topology, switch } = self.config.part.as_ref()?;
-        topology.arrival(*switch, source)
-    }
-
-    fn class_statistics(&mut self, index: PortIndex, class: Class) -> Option<&mut ClassStatistics> {
-        Some(&mut self.statistics.ports.get_mut(index)?.classes[class as usize])
-    }
-
-    fn report(out: &mut Vec<Action>, diagnostic: Diagnostic) {
-        out.push(Action::Diagnostic(diagnostic));
+    /// The number of a trunk, by its port index.
+    fn epoch(&self, index: PortIndex) -> u64 {
+        self.state.epochs.get(index - self.routes.nodes_here).copied().unwrap_or(0)
     }
 }

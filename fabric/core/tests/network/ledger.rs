@@ -51,7 +51,6 @@ struct Pair {
     pub(crate) to: NodeId,
 }
 
-/// See the module.
 #[derive(Default)]
 pub(crate) struct Ledger {
     entries: BTreeMap<(u32, NodeId), Entry>,

@@ -18,7 +18,7 @@ pub(crate) struct Inbound {
     pub(crate) notified: u64,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Node {
     pub(crate) id: NodeId,
     pub(crate) connection: Option<ConnectionId>,
@@ -47,25 +47,8 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) fn new(id: NodeId) -> Node {
-        Node {
-            id,
-            connection: None,
-            joined: false,
-            life: 0,
-            greatest: 0,
-            held: [0; 4],
-            free: [0; 4],
-            inbox: VecDeque::new(),
-            stopped: [false; 4],
-            pace: usize::MAX,
-            notified: BTreeMap::new(),
-            heard: BTreeSet::new(),
-            eras: BTreeMap::new(),
-            open: BTreeSet::new(),
-            groups: BTreeMap::new(),
-            // Different ones in different nodes.
-            next_tag: u32::from(id) << 20,
-        }
+        // Different tags in different nodes.
+        Node { id, pace: usize::MAX, next_tag: u32::from(id) << 20, ..Node::default() }
     }
 
     pub(crate) fn takes(&self, inbound: &Inbound) -> bool {

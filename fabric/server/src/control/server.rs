@@ -10,13 +10,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use log::{debug, warn};
-use rustix::buffer::spare_capacity;
-use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{self, RecvFlags};
 use telegraphos_link::limit::Limiter;
 use telegraphos_link::listener::{ListenError, Listener};
 use telegraphos_link::send_queue::SendQueue;
+use telegraphos_service::wait::{Readiness, WaitSet};
 
 use super::protocol::{Done, ErrorAnswer, ErrorKind, MAX_REQUEST, Request, Response};
 
@@ -39,7 +38,7 @@ impl Default for Limits {
 const KEPT_OUTPUT: usize = 64 << 10;
 /// Without descriptors for a client, the listener rests for so many microseconds.
 const REST: u64 = 1_000_000;
-/// Epoll data of the listener.
+/// The place of the listener; clients have their index.
 const LISTENER: u64 = u64::MAX;
 
 #[derive(Debug)]
@@ -64,7 +63,7 @@ struct Client {
     active: u64,
     /// Is never ended to make room for others.
     internal: bool,
-    interest: EventFlags,
+    interest: Readiness,
 }
 
 impl Client {
@@ -90,7 +89,7 @@ impl Client {
 /// The listening socket and its clients.
 #[derive(Debug)]
 pub struct ControlServer {
-    epoll: OwnedFd,
+    set: WaitSet,
     listener: Option<Listener>,
     /// When the listener is watched again after descriptors ran out.
     resting: Option<u64>,
@@ -106,7 +105,7 @@ impl ControlServer {
         let listener = Listener::bind(path, option)?;
         let failed = |errno| ListenError::Io { path: path.to_owned(), option, errno };
         let mut server = ControlServer::new(limits).map_err(failed)?;
-        epoll::add(&server.epoll, listener.fd(), EventData::new_u64(LISTENER), EventFlags::IN).map_err(failed)?;
+        server.set.add(listener.fd(), LISTENER, Readiness::READ).map_err(failed)?;
         server.listener = Some(listener);
         Ok(server)
     }
@@ -114,7 +113,7 @@ impl ControlServer {
     /// Listens nowhere: has the clients only that it [adopts](ControlServer::adopt).
     pub fn new(limits: Limits) -> Result<ControlServer, Errno> {
         Ok(ControlServer {
-            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            set: WaitSet::new()?,
             listener: None,
             resting: None,
             clients: Vec::new(),
@@ -126,7 +125,7 @@ impl ControlServer {
 
     /// The one descriptor to poll: when it is readable, call [`ControlServer::ready`].
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.epoll.as_fd()
+        self.set.as_fd()
     }
 
     pub fn path(&self) -> Option<&Path> {
@@ -167,26 +166,19 @@ impl ControlServer {
     /// Does what can be done now, without waiting. `now` is in microseconds of any clock that does not go back.
     /// `perform` answers a query or performs a command; its errors name the value and what was expected.
     pub fn ready(&mut self, now: u64, perform: &mut impl FnMut(&Request) -> Result<Response, String>) {
-        let mut events = Vec::with_capacity(64);
-        match epoll::wait(
-            &self.epoll,
-            spare_capacity(&mut events),
-            Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 }),
-        ) {
-            Ok(_) => {}
-            Err(Errno::INTR) => {}
-            Err(e) => self.complain(now, format_args!("control socket: cannot look for requests: {e}")),
+        let mut found = Vec::new();
+        if let Err(e) = self.set.wait(Some(0), |place, ready| found.push((place, ready))) {
+            self.complain(now, format_args!("control socket: cannot look for requests: {e}"));
         }
         let mut accept = false;
-        for event in &events {
-            match event.data.u64() {
+        for (place, ready) in found {
+            match place {
                 LISTENER => accept = true,
-                index => self.receive(index as usize, event.flags),
+                index => self.receive(index as usize, ready),
             }
         }
         if let (Some(listener), Some(_)) = (&self.listener, self.resting.filter(|until| *until <= now)) {
-            let data = EventData::new_u64(LISTENER);
-            let watched = epoll::add(&self.epoll, listener.fd(), data, EventFlags::IN).is_ok();
+            let watched = self.set.add(listener.fd(), LISTENER, Readiness::READ).is_ok();
             self.resting = if watched { None } else { Some(now.saturating_add(REST)) };
         }
         if accept {
@@ -211,8 +203,8 @@ impl ControlServer {
                 self.clients.len() - 1
             }
         };
-        let interest = EventFlags::IN;
-        epoll::add(&self.epoll, &stream, EventData::new_u64(index as u64), interest)?;
+        let interest = Readiness::READ;
+        self.set.add(&stream, index as u64, interest)?;
         self.clients[index] = Some(Client {
             stream,
             input: Vec::new(),
@@ -240,7 +232,7 @@ impl ControlServer {
                         now,
                         format_args!("control socket: cannot accept a connection: {e}; trying again in a second"),
                     );
-                    let _ = self.listener.as_ref().map(|listener| epoll::delete(&self.epoll, listener.fd()));
+                    let _ = self.listener.as_ref().map(|listener| self.set.remove(listener.fd()));
                     self.resting = Some(now.saturating_add(REST));
                     return;
                 }
@@ -274,15 +266,15 @@ impl ControlServer {
     }
 
     /// One receive. More only when the line so far has been served, so that the buffer stays below two requests.
-    fn receive(&mut self, index: usize, flags: EventFlags) {
+    fn receive(&mut self, index: usize, ready: Readiness) {
         let Some(client) = self.clients.get_mut(index).and_then(Option::as_mut) else { return };
-        if flags.intersects(EventFlags::ERR) {
+        if ready.broken {
             self.clients[index] = None;
             return;
         }
         if client.ended || client.closing || !client.output.is_empty() || client.has_line() {
             // No reader is left for what is queued.
-            if flags.contains(EventFlags::HUP) {
+            if ready.ended {
                 self.clients[index] = None;
             }
             return;
@@ -386,14 +378,14 @@ impl ControlServer {
             }
         }
         let interest = match (client.output.is_empty(), client.ended || client.has_line()) {
-            (false, _) => EventFlags::OUT,
+            (false, _) => Readiness { write: true, ..Readiness::NONE },
             // The deadline says when it is served next.
-            (true, true) => EventFlags::empty(),
-            (true, false) => EventFlags::IN,
+            (true, true) => Readiness::NONE,
+            (true, false) => Readiness::READ,
         };
         if interest != client.interest {
             client.interest = interest;
-            if epoll::modify(&self.epoll, &client.stream, EventData::new_u64(index as u64), interest).is_err() {
+            if self.set.change(&client.stream, index as u64, interest).is_err() {
                 self.clients[index] = None;
             }
         }

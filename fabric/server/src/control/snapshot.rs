@@ -9,6 +9,8 @@ use telegraphos_wire::{Class, NodeId};
 
 use super::target::{FaultSpec, Target};
 
+pub use telegraphos_fabric_core::pairs::Count as Traffic;
+
 fn none<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
@@ -219,15 +221,6 @@ report! {
     }
 }
 
-counters! {
-    /// Packets and bytes.
-    Traffic {
-        packets,
-        /// Their bytes on the link.
-        bytes,
-    }
-}
-
 impl PerClass<Traffic> {
     /// All classes together.
     pub fn total(&self) -> Traffic {
@@ -236,10 +229,7 @@ impl PerClass<Traffic> {
 
     /// From the switch's own counters.
     pub fn of(counted: &telegraphos_fabric_core::pairs::PairStatistics) -> PerClass<Traffic> {
-        PerClass::from_fn(|class| {
-            let c = counted.classes[class as usize];
-            Traffic { packets: c.packets, bytes: c.bytes }
-        })
+        PerClass::from_fn(|class| counted.classes[class as usize])
     }
 }
 

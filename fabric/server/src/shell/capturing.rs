@@ -8,11 +8,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use log::{info, warn};
 use telegraphos_capture::{CaptureError, CaptureOptions, Link, Recorder};
-use telegraphos_fabric_core::SwitchConfig;
+use telegraphos_fabric_core::{Action, Event, PortId, SwitchConfig};
 use telegraphos_topology::SwitchId;
-use telegraphos_transport::faults::{FaultEvent, FaultSink};
+use telegraphos_transport::faults::{FaultEvent, FaultSink, Faults};
 
-use super::Fabric;
+use super::ports::Ports;
+use super::switches::Switches;
+use super::trunks::Trunks;
 
 /// Faults between two rounds of the loop that are noted; more are only counted.
 const MOST_NOTES: usize = 1024;
@@ -43,68 +45,87 @@ pub(super) struct Capturing {
     places: BTreeMap<String, (SwitchId, Link)>,
 }
 
-impl Fabric {
-    /// Begins a capture; an earlier one ends.
-    pub(super) fn start_capture(&mut self, mut options: CaptureOptions) -> Result<(), CaptureError> {
-        self.stop_capture();
+impl Capturing {
+    /// Begins a capture; `late` if the switches have done anything before.
+    pub(super) fn begin(
+        mut options: CaptureOptions,
+        ports: &Ports,
+        switches: &Switches,
+        trunks: &Trunks,
+        faults: &Faults,
+        late: bool,
+    ) -> Result<Capturing, CaptureError> {
         let epoch = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros());
-        options.epoch = i64::try_from(epoch).unwrap_or(i64::MAX).saturating_sub_unsigned(self.clock());
-        options.late = self.wakeups > 0;
+        options.epoch = i64::try_from(epoch).unwrap_or(i64::MAX).saturating_sub_unsigned(ports.clock());
+        options.late = late;
         let (file, links) = (options.file.clone(), options.links.clone());
-        let switches: Vec<(SwitchId, &SwitchConfig)> =
-            self.switches.iter().map(|hosted| (hosted.id, hosted.switch.config())).collect();
-        let mut recorder = Recorder::create(options, &switches)?;
-        if self.wakeups > 0 {
+        let configs: Vec<(SwitchId, &SwitchConfig)> =
+            switches.0.iter().map(|hosted| (hosted.id, hosted.switch.config())).collect();
+        let mut recorder = Recorder::create(options, &configs)?;
+        if late {
             // No event is half done here.
-            self.switches.iter().for_each(|hosted| recorder.state(hosted.id, &hosted.switch, self.now));
+            switches.0.iter().for_each(|hosted| recorder.state(hosted.id, &hosted.switch, ports.now));
         }
         let notes = Arc::new(Notes::default());
-        for link in self.faults.all() {
+        for link in faults.all() {
             link.report_to(Some(notes.clone()));
         }
         let mut places = BTreeMap::new();
-        for (name, switch, link) in self.named_links() {
+        for (name, switch, link) in trunks.named(switches) {
             // Of a trunk with both ends here, the first end makes the faults.
             places.entry(name).or_insert((switch, link));
         }
         info!("capturing to {}", file.display());
-        self.capturing = Some(Capturing { recorder, file, links, notes, places });
-        self.observations_changed();
-        Ok(())
+        Ok(Capturing { recorder, file, links, notes, places })
     }
 
-    /// Ends the capture, if there is one.
-    pub(super) fn stop_capture(&mut self) {
-        let Some(capturing) = self.capturing.take() else { return };
-        self.observations_changed();
-        for link in self.faults.all() {
+    /// Ends it.
+    pub(super) fn end(self, faults: &Faults, now: u64) {
+        for link in faults.all() {
             link.report_to(None);
         }
-        match capturing.recorder.finish(self.now) {
+        match self.recorder.finish(now) {
             Ok(counted) => info!("captured {} records, {} bytes", counted.records, counted.bytes),
             Err(why) => warn!("{why}"),
         }
     }
 
-    /// From here on the capture has everything.
-    pub(super) fn note_rings_withdrawn(&mut self) {
-        let Some(capturing) = &mut self.capturing else { return };
-        let text = "complete from here on: what was requested before may have passed by rings";
-        for (switch, link) in capturing.places.values() {
-            capturing.recorder.comment(*switch, *link, text, self.now);
+    /// Records what a switch is about to handle. What was no frame is recorded with its bytes, where they are known.
+    pub(super) fn event(&mut self, switch: SwitchId, event: &Event, now: u64) {
+        if !matches!(event, Event::Malformed { .. }) {
+            self.recorder.event(switch, event, now);
         }
     }
 
-    /// Writes down what happened to links, and says so if the capture has stopped by itself.
-    pub(super) fn tend_capture(&mut self) {
-        let Some(capturing) = &mut self.capturing else { return };
-        let notes = std::mem::take(&mut *capturing.notes.0.lock().unwrap_or_else(PoisonError::into_inner));
+    /// Records what it has done about it.
+    pub(super) fn actions(&mut self, switch: SwitchId, actions: &[Action], now: u64) {
+        actions.iter().for_each(|action| self.recorder.action(switch, action, now));
+    }
+
+    /// Records bytes of a connection that are no frame.
+    pub(super) fn malformed(&mut self, ports: &Ports, switch: SwitchId, port: PortId) {
+        if let Some(connection) = ports.get(port) {
+            self.recorder.malformed(switch, port, connection.unread(), ports.now);
+        }
+    }
+
+    /// From here on it has everything.
+    pub(super) fn rings_withdrawn(&mut self, now: u64) {
+        let text = "complete from here on: what was requested before may have passed by rings";
+        for (switch, link) in self.places.values() {
+            self.recorder.comment(*switch, *link, text, now);
+        }
+    }
+
+    /// Writes down what happened to links, and says so if it has stopped by itself.
+    pub(super) fn tend(&mut self) {
+        let notes = std::mem::take(&mut *self.notes.0.lock().unwrap_or_else(PoisonError::into_inner));
         for (name, now, text) in notes {
-            if let Some((switch, link)) = capturing.places.get(&name) {
-                capturing.recorder.comment(*switch, *link, &text, now);
+            if let Some((switch, link)) = self.places.get(&name) {
+                self.recorder.comment(*switch, *link, &text, now);
             }
         }
-        if let Some(why) = capturing.recorder.stopped() {
+        if let Some(why) = self.recorder.stopped() {
             warn!("{why}");
         }
     }

@@ -9,11 +9,12 @@ use telegraphos_capture::{CaptureError, CaptureOptions};
 use telegraphos_fabric_core::pairs::DEFAULT_PAIRS;
 use telegraphos_fabric_core::{ConfigError, SwitchConfig};
 use telegraphos_link::listener::ListenError;
-use telegraphos_topology::Plan;
+use telegraphos_topology::{Plan, SwitchId};
 use telegraphos_transport::faults::{FaultPlan, Schedule, UnknownLink};
 use telegraphos_wire::WindowLayout;
 use telegraphos_wire::link::DEFAULT_CREDITS;
 
+use super::names::between;
 use crate::metrics::{MetricsAddress, MetricsError};
 use crate::transports;
 
@@ -102,6 +103,11 @@ impl Config {
     /// The shortest time limit of a port, if there is any.
     pub(super) fn shortest_limit(&self) -> Option<u64> {
         self.silence.into_iter().chain(self.stall).min()
+    }
+
+    /// The name of the trunk between two switches.
+    pub(super) fn trunk_between(&self, a: SwitchId, b: SwitchId) -> String {
+        self.plan.as_ref().map_or_else(|| format!("{a}-{b}"), |plan| between(&plan.topology, a, b))
     }
 
     /// The configuration of each switch here.

@@ -7,12 +7,13 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use telegraphos_link::Input;
+use telegraphos_service::wait::Readiness;
 use telegraphos_transport::{Received, Transport};
 use telegraphos_wire::NodeId;
 use telegraphos_wire::link::{Frame, FrameError, MAX_LEN};
 
 use super::turns::{self, Flow};
-use super::watch::{self, Interest};
+use super::watch;
 
 /// Frames of the largest size that one connection's output buffer holds: 4 MiB.
 pub(super) const OUT_ROOM: usize = (4 << 20) / MAX_LEN;
@@ -51,7 +52,6 @@ pub(super) struct Place {
     pub(super) unidentified: bool,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) transport: Box<dyn Transport>,
@@ -139,8 +139,9 @@ impl Connection {
     }
 
     /// What it is watched for.
-    pub(super) fn interest(&self) -> Interest {
-        Interest { read: self.rests_until.is_none(), write: self.watched }
+    pub(super) fn interest(&self) -> Readiness {
+        let read = if self.rests_until.is_none() { watch::READ } else { Readiness::NONE };
+        Readiness { write: self.watched, ..read }
     }
 
     /// Whether it is not read. What has hung up is read to its end at once.

@@ -15,6 +15,11 @@
 //! that does not read costs neither memory nor other connections' time. Without work the loop sleeps; it wakes a few
 //! times per `silence` to probe quiet ports. HIBs that the same thread serves hand their ends in at a door: what they
 //! send is found by asking, before each round, not by a descriptor.
+//!
+//! Each part has its state and does its work with [`Ports`], which has the connections, the time and the log, and with
+//! the parts that its methods are given: [`Switches`], [`Doorway`] (connections of HIBs before their hello), [`Trunks`],
+//! [`Rings`], [`Faults`] (and captures), [`Unpaid`], [`Sessions`] (history), [`Commands`]. [`Fabric`] is what runs them:
+//! it alone lets a switch handle an event, since what follows may concern any of them.
 
 mod capturing;
 mod config;
@@ -22,10 +27,13 @@ mod connection;
 mod control;
 mod doorway;
 mod faults;
+mod names;
+mod ports;
 mod report;
 mod rings;
 mod serving;
 mod sessions;
+mod switches;
 #[cfg(test)]
 mod tests;
 mod trunks;
@@ -34,105 +42,69 @@ mod unpaid;
 mod views;
 mod watch;
 
-use std::collections::{BTreeMap, VecDeque};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use capturing::Capturing;
 pub(crate) use config::system;
 use log::{debug, info};
 use rustix::io::Errno;
-use telegraphos_fabric_core::{Action, Attached, Diagnostic, Event, Part, PortId, Switch};
+use telegraphos_fabric_core::{Action, Diagnostic, Event, PortId};
 use telegraphos_link::Door;
-use telegraphos_link::limit::Limiter;
 use telegraphos_link::listener::Listener;
+use telegraphos_service::logging;
 use telegraphos_service::shutdown::ShutdownHandle;
-use telegraphos_topology::{SwitchId, Topology};
-use telegraphos_transport::faults::{Faults, Schedule};
-use telegraphos_transport::{Acceptor, Transport};
-use telegraphos_wire::link::{Frame, incarnation_at};
-use telegraphos_wire::{MAX_BLOCK, NodeId, STREAM_BLOCK, WindowLayout};
+use telegraphos_service::wait::WaitSet;
+use telegraphos_transport::faults::{FaultPlan, UnknownLink};
+use telegraphos_wire::link::Frame;
+use telegraphos_wire::{NodeId, WindowLayout};
 
-use crate::control::{ControlServer, Limits};
+use crate::control::protocol::VERSION;
+use crate::control::snapshot::{Process, Snapshot, Status, Totals};
+use crate::control::{ControlServer, Request, Response};
 use crate::metrics::MetricsServer;
 
 pub use config::{Config, FabricError};
-use connection::{Connection, OUT_ROOM, Place, Role};
-use control::Commands;
+use connection::{OUT_ROOM, Place, Role};
+use control::{Commands, Reach};
 use doorway::Doorway;
+use faults::Faults;
+use ports::Ports;
 use rings::Rings;
 use sessions::Sessions;
-use trunks::{TrunkEnd, Trunks};
-use turns::Turns;
+use switches::Switches;
+use trunks::Trunks;
 use unpaid::Unpaid;
-use watch::{Ready, Source, Watch};
+use watch::{READ, Ready, Source};
 
 /// Microseconds between two [`Event::Tick`] while there is something to do: what the switches' rates go by.
 const TICK: u64 = 100_000;
-
-/// One switch of this process.
-#[derive(Debug)]
-struct Hosted {
-    id: SwitchId,
-    /// Empty if it is alone.
-    name: String,
-    switch: Switch,
-}
 
 /// The fabric: bound and listening, not yet running.
 #[derive(Debug)]
 pub struct Fabric {
     config: Config,
-    switches: Vec<Hosted>,
-    watch: Watch,
     stop: ShutdownHandle,
-    listener: Listener,
-    /// Admission of its connections.
     doorway: Doorway,
-    connections: Vec<Option<Connection>>,
-    turns: Turns,
-    /// By port: when its transport has something to do without any event.
-    timed: BTreeMap<PortId, u64>,
-    /// Where HIBs of this process hand in the ends of their links.
-    door: Door,
-    /// The ports of these, which no descriptor reports where they share the fabric's thread.
-    in_memory: Vec<PortId>,
-    /// Buffer, kept to reuse its allocation.
-    attentive: Vec<(PortId, bool)>,
-    /// Work of the current turn so far.
-    work: i64,
-    trunks: Vec<TrunkEnd>,
-    /// Where other processes call for trunks.
-    acceptors: Vec<Box<dyn Acceptor>>,
-    /// By acceptor: not watched until then, since it failed.
-    resting: Vec<Option<u64>>,
-    accepted: u64,
-    /// Connections to flush.
-    touched: VecDeque<PortId>,
-    actions: Vec<Action>,
+    ports: Ports,
+    switches: Switches,
+    trunks: Trunks,
+    rings: Rings,
+    faults: Faults,
+    unpaid: Unpaid,
+    sessions: Sessions,
+    commands: Commands,
     control: Option<ControlServer>,
     /// A client of `control`, so it is dropped after it.
     _metrics: Option<MetricsServer>,
-    unpaid: Unpaid,
-    commands: Commands,
-    sessions: Sessions,
     /// Rounds of the loop.
     wakeups: u64,
-    limiter: Limiter,
-    faults: Faults,
-    schedule: Schedule,
-    capturing: Option<Capturing>,
-    /// How often faults were placed, or a capture has begun or ended.
-    observations: u64,
-    rings: Rings,
-    started: Instant,
-    /// Microseconds since `started`, as of this round.
-    now: u64,
     /// When the next [`Event::Tick`] is due.
     tick: Option<u64>,
     /// When the last one was sent.
     ticked: u64,
+    /// Buffers, kept to reuse their allocations.
+    actions: Vec<Action>,
+    attentive: Vec<(PortId, bool)>,
 }
 
 impl Fabric {
@@ -148,69 +120,55 @@ impl Fabric {
             // The switches cannot agree on that of the first node to join.
             config.window = config.window.or_else(|| Some(WindowLayout::default()));
         }
-        let switches = host(&config, topology.as_ref())?;
-        let faults = Faults::new(config.seed);
-        let schedule = std::mem::take(&mut config.schedule);
-        let Trunks { ends: trunks, acceptors } = Trunks::of(&config, &switches, &faults)?;
-        let watch = Watch::new(&stop)?;
+        let switches = Switches::of(&config, topology.as_ref())?;
+        let faults = Faults::new(config.seed, std::mem::take(&mut config.schedule));
+        let trunks = Trunks::of(&config, &switches, &faults.links)?;
+        let ports = Ports::new(WaitSet::new().map_err(system("create an epoll set"))?);
+        let watched = system("watch a descriptor");
+        ports.watch.add(&stop, Source::Stop.place(), READ).map_err(&watched)?;
         // First, so that a client that finds the socket for HIBs finds the others, too. But if both are taken, the
         // error names that for HIBs.
         let served = control::serve(&config);
         let listener = Listener::bind(&config.listen, "--listen")?;
         let (control, metrics) = served?;
         if let Some(control) = &control {
-            watch.add(control.fd(), Source::Control).map_err(system("watch a descriptor"))?;
+            ports.watch.add(control.fd(), Source::Control.place(), READ).map_err(&watched)?;
         }
-        watch.add(listener.fd(), Source::Listener).map_err(system("watch a descriptor"))?;
         let door = Door::new().map_err(system("create an event descriptor"))?;
-        watch.add(door.fd(), Source::Door).map_err(system("watch a descriptor"))?;
-        info!("listening at {} for up to {} nodes", listener.path().display(), config.nodes);
-        let tick = config.shortest_limit().map(|_| 0);
-        let rings = Rings::new(config.rings as usize);
+        let doorway = Doorway::new(config.accept_rate, listener, door);
+        doorway.watch(&ports).map_err(&watched)?;
+        info!("listening at {} for up to {} nodes", doorway.listener.path().display(), config.nodes);
         let mut fabric = Fabric {
-            doorway: Doorway::new(config.accept_rate),
+            tick: config.shortest_limit().map(|_| 0),
+            rings: Rings::new(config.rings as usize),
             config,
-            switches,
-            watch,
             stop,
-            listener,
-            connections: Vec::new(),
-            turns: Turns::default(),
-            timed: BTreeMap::new(),
-            door,
-            in_memory: Vec::new(),
-            attentive: Vec::new(),
-            work: 0,
+            ports,
+            switches,
+            doorway,
             trunks,
-            resting: vec![None; acceptors.len()],
-            acceptors,
-            accepted: 0,
-            touched: VecDeque::new(),
-            actions: Vec::new(),
+            faults,
+            unpaid: Unpaid::new(),
+            sessions: Sessions::default(),
+            commands: Commands::default(),
             control,
             _metrics: metrics,
-            unpaid: Unpaid::new(),
-            commands: Commands::default(),
-            sessions: Sessions::default(),
             wakeups: 0,
-            limiter: Limiter::default(),
-            faults,
-            schedule,
-            capturing: None,
-            observations: 0,
-            rings,
-            started: Instant::now(),
-            now: 0,
-            tick,
             ticked: 0,
+            actions: Vec::new(),
+            attentive: Vec::new(),
         };
-        fabric.watch_trunks()?;
-        fabric.name_links();
+        fabric.trunks.watch(&fabric.ports)?;
+        // All are known, so that faults can be set by name.
+        for (name, ..) in fabric.trunks.named(&fabric.switches) {
+            fabric.faults.links.link(&name);
+        }
         for (name, plan) in std::mem::take(&mut fabric.config.faults) {
             fabric.set_faults(&name, plan)?;
         }
         if let Some(options) = fabric.config.capture.take() {
-            fabric.start_capture(options).map_err(Box::new)?;
+            let Fabric { ports, switches, trunks, faults, .. } = &mut fabric;
+            faults.start_capture(options, ports, switches, trunks, false).map_err(Box::new)?;
         }
         Ok(fabric)
     }
@@ -227,244 +185,95 @@ impl Fabric {
         Ok(())
     }
 
+    // ---- rounds ----
+
     /// Microseconds until there is something to do without any event; `None` if never.
     fn timeout(&self) -> Option<u64> {
-        match self.is_busy() {
-            false => self.deadline().map(|at| at.saturating_sub(self.clock())),
+        match self.ports.is_busy() || self.doorway.door.is_knocked() {
+            false => self.deadline().map(|at| at.saturating_sub(self.ports.clock())),
             true => Some(0),
         }
     }
 
-    /// Whether there is something to do at once.
-    fn is_busy(&self) -> bool {
-        !self.turns.is_empty()
-            || !self.touched.is_empty()
-            || self.door.is_knocked()
-            || self.attention().next().is_some()
-    }
-
-    /// The links in memory with something to do, and whether their HIBs have gone.
-    fn attention(&self) -> impl Iterator<Item = (PortId, bool)> + '_ {
-        self.in_memory.iter().filter_map(|port| {
-            let connection = self.connections.get(*port as usize)?.as_ref()?;
-            connection.attention().map(|ended| (*port, ended))
-        })
+    /// When there is something to do without any event.
+    fn deadline(&self) -> Option<u64> {
+        let transports = self.ports.timed.values().copied();
+        let resting = self.doorway.closed_until.into_iter().chain(self.unpaid.deadline());
+        let control = self.control.as_ref().and_then(ControlServer::deadline);
+        let scheduled = self.faults.schedule.deadline();
+        transports.chain(self.trunks.deadline()).chain(resting).chain(self.tick).chain(scheduled).chain(control).min()
     }
 
     /// One round of the loop for what is ready. True if it was shut down.
     fn round(&mut self, ready: &[Ready]) -> bool {
-        self.now = self.clock();
+        self.ports.now = self.ports.clock();
         self.wakeups += 1;
         let (mut accept, mut control) = (false, false);
         for ready in ready {
             match ready.source {
                 Source::Stop => {
                     info!("shutting down");
-                    self.stop_capture();
-                    self.log_statistics();
+                    self.faults.stop_capture(self.ports.now);
+                    report::log_statistics(&self.switches);
                     return true;
                 }
                 Source::Listener => accept = true,
                 // Each round looks there.
                 Source::Door => {}
                 Source::Control => control = true,
-                Source::Acceptor(index) => self.accept_trunk(index as usize),
-                Source::Port(port) => self.ready(port, ready.ended),
+                Source::Acceptor(index) => self.trunks.accept(&mut self.ports, index as usize),
+                Source::Port(port) => self.ports.ready(port, ready.ended),
             }
         }
-        self.enter();
+        self.doorway.enter(&mut self.ports);
         // What lies in memory costs no call to find.
         let mut attention = std::mem::take(&mut self.attentive);
-        attention.extend(self.attention());
-        attention.drain(..).for_each(|(port, ended)| self.ready(port, ended));
+        attention.extend(self.ports.attention());
+        attention.drain(..).for_each(|(port, ended)| self.ports.ready(port, ended));
         self.attentive = attention;
         self.timers();
         self.take_turns();
         if accept {
             self.accept();
         }
-        self.control(control);
-        self.tend_rings();
+        self.serve_control(control);
+        self.rings.tend(&mut self.ports, &self.switches, &mut self.faults);
         self.flush();
-        self.tend_capture();
+        if let Some(capturing) = &mut self.faults.capturing {
+            capturing.tend();
+        }
         false
     }
 
-    fn clock(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
-    }
-
-    /// When there is something to do without any event.
-    fn deadline(&self) -> Option<u64> {
-        let transports = self.timed.values().copied();
-        let trunks = self.trunks.iter().filter_map(|end| end.retry);
-        let acceptors = self.acceptors.iter().filter_map(|acceptor| acceptor.deadline());
-        let resting =
-            self.resting.iter().flatten().copied().chain(self.doorway.closed_until).chain(self.unpaid.deadline());
-        let control = self.control.as_ref().and_then(ControlServer::deadline);
-        let scheduled = self.schedule.deadline();
-        let all = transports.chain(trunks).chain(acceptors).chain(resting);
-        all.chain(self.tick).chain(scheduled).chain(control).min()
-    }
-
     fn timers(&mut self) {
-        self.run_schedule();
-        let now = self.now;
-        let due: Vec<PortId> = self.timed.iter().filter(|(_, at)| **at <= now).map(|(port, _)| *port).collect();
-        due.into_iter().for_each(|port| self.ready(port, false));
+        let now = self.ports.now;
+        self.faults.run_schedule(now);
+        self.place_faults();
+        self.ports.timers();
         self.end_rests();
         self.open_trunks();
-        if self.doorway.closed_until.is_some_and(|at| at <= now) {
-            self.open_doorway();
-        }
+        self.doorway.open(&mut self.ports);
         let due = self.tick.is_some_and(|at| at <= now);
         if due {
             self.tick = self.config.shortest_limit().map(|limit| now + (limit / 4).max(1000));
         }
         if due || now >= self.ticked.saturating_add(TICK) {
             self.ticked = now;
-            for switch in 0..self.switches.len() {
+            for switch in 0..self.switches.0.len() {
                 self.event(switch, Event::Tick { now });
             }
         }
         if due {
-            self.probe_trunks();
+            self.switches.trunks().for_each(|port| trunks::probe(&mut self.ports, port));
         }
-    }
-
-    /// A port's connection, if it is open.
-    fn connection(&mut self, port: PortId) -> Option<&mut Connection> {
-        self.connections.get_mut(port as usize)?.as_mut()
-    }
-
-    // ---- connections ----
-
-    /// The port of a node that has joined.
-    fn port_of(&self, node: NodeId) -> Option<PortId> {
-        let mut open = self.switches.iter().flat_map(|hosted| hosted.switch.open_ports());
-        open.find(|(attached, ..)| *attached == Attached::Node(node)).map(|(_, port, _)| port)
-    }
-
-    /// A new connection gets a port. If it cannot be watched it is ended, and nothing else.
-    fn connect(&mut self, transport: Box<dyn Transport>, switch: usize, role: Role) -> Result<PortId, Errno> {
-        let port = match self.connections.iter().position(Option::is_none) {
-            Some(free) => free,
-            None => {
-                self.connections.push(None);
-                self.connections.len() - 1
-            }
-        };
-        self.watch.add(transport.fd(), Source::Port(port as u32))?;
-        self.accepted += 1;
-        self.connections[port] = Some(Connection::new(transport, switch, role, self.accepted));
-        self.touch(port as PortId);
-        Ok(port as PortId)
-    }
-
-    /// Forgets a connection.
-    fn end(&mut self, port: PortId) {
-        let Some(connection) = self.connections.get_mut(port as usize).and_then(Option::take) else { return };
-        let place = connection.place();
-        if let Role::Trunk(index) = place.role {
-            self.sessions.transport_ended(index, connection.transport.statistics());
-        }
-        // Closing the descriptor takes it out of the epoll set.
-        drop(connection);
-        self.vacate(port, place);
-    }
-
-    /// Releases what a connection that has ended held in this process, and reports the end to its switch.
-    fn vacate(&mut self, port: PortId, place: Place) {
-        let Place { switch, role, .. } = place;
-        self.timed.remove(&port);
-        self.in_memory.retain(|other| *other != port);
-        if place.queued {
-            let of = |queue: &mut VecDeque<PortId>| queue.retain(|queued| *queued != port);
-            of(if role.is_identified() { &mut self.turns.identified } else { &mut self.turns.unidentified });
-        }
-        if let Some(process) = place.process {
-            self.doorway.left(process, place.unidentified);
-        }
-        if !matches!(role, Role::Unidentified | Role::Caller(_)) {
-            self.event(switch, Event::PortClosed { port });
-        }
-        if let Role::Trunk(index) = role {
-            self.trunk_ended(index, port);
-        }
-    }
-
-    // ---- turns ----
-
-    /// A connection has something to do: it gets a turn.
-    fn ready(&mut self, port: PortId, ended: bool) {
-        self.touch(port);
-        let Some(connection) = self.connections.get_mut(port as usize).and_then(Option::as_mut) else { return };
-        connection.ended |= ended;
-        if !connection.queued {
-            connection.queued = true;
-            if connection.role.is_identified() {
-                // Before those that have more to do than their turns allow: it may be all that it has.
-                self.turns.identified.push_front(port);
-            } else {
-                self.turns.unidentified.push_back(port);
-            }
-        }
-    }
-
-    fn record_malformed(&mut self, switch: usize, port: PortId) {
-        let Some(Capturing { recorder, .. }) = &mut self.capturing else { return };
-        let connection = self.connections.get(port as usize).and_then(Option::as_ref);
-        if let (Some(connection), Some(hosted)) = (connection, self.switches.get(switch)) {
-            recorder.malformed(hosted.id, port, connection.unread(), self.now);
-        }
-    }
-
-    /// The switch of a connection. The first frame identifies it: that of a HIB names its node, that of another switch
-    /// the trunk. A connection that names neither is refused by the first switch, or at the first trunk of its
-    /// acceptor.
-    fn introduce(&mut self, port: PortId, frame: Option<&Frame>) -> usize {
-        let Some(connection) = self.connections.get_mut(port as usize).and_then(Option::as_mut) else { return 0 };
-        match connection.role {
-            Role::Unidentified => {
-                let home = match (frame, &self.config.plan) {
-                    (Some(Frame::Hello { node, .. }), Some(plan)) => plan.topology.switch_of(*node),
-                    _ => None,
-                };
-                let switch = self.switches.iter().position(|hosted| Some(hosted.id) == home).unwrap_or(0);
-                (connection.switch, connection.role) = (switch, Role::Joining);
-                let block = if connection.is_in_memory() { MAX_BLOCK } else { STREAM_BLOCK } as u32;
-                self.event(switch, Event::PortOpened { port, room: OUT_ROOM as u32, block });
-                switch
-            }
-            Role::Caller(acceptor) => self.identify_trunk(port, acceptor, frame),
-            Role::Joining | Role::Link | Role::Trunk(_) => connection.switch,
-        }
-    }
-
-    fn touch(&mut self, port: PortId) {
-        if let Some(connection) = self.connection(port) {
-            if !connection.touched {
-                connection.touched = true;
-                self.work += turns::CALL;
-                self.touched.push_back(port);
-            }
-        }
-    }
-
-    /// Ends a connection once its output was offered to it.
-    fn close(&mut self, port: PortId) {
-        if let Some(connection) = self.connection(port) {
-            connection.closing = true;
-        }
-        self.touch(port);
     }
 
     /// Sends what each connection has queued; connections that get more by it follow in the next round.
     fn flush(&mut self) {
-        for _ in 0..self.touched.len() {
-            let Some(port) = self.touched.pop_front() else { return };
-            let now = self.now;
-            let Some(connection) = self.connections.get_mut(port as usize).and_then(Option::as_mut) else { continue };
+        for _ in 0..self.ports.touched.len() {
+            let Some(port) = self.ports.touched.pop_front() else { return };
+            let now = self.ports.now;
+            let Some(connection) = self.ports.get_mut(port) else { continue };
             connection.touched = false;
             let flushed = connection.flush(now);
             if connection.closing {
@@ -476,34 +285,97 @@ impl Fabric {
                     debug!("port {port}: {e}");
                     // What was received before the end is still processed.
                     connection.broken = true;
-                    self.ready(port, true);
+                    self.ports.ready(port, true);
                 }
                 Ok(more) => {
                     let writable = connection.transport.wants_write();
-                    if connection.watched != writable {
-                        connection.watched = writable;
-                        let interest = connection.interest();
-                        if let Err(e) = self.watch.interest(connection.transport.fd(), Source::Port(port), interest) {
-                            self.complain_of(port, format_args!("port {port} cannot be watched: {e}; it is ended"));
-                            self.end(port);
+                    let deadline = connection.transport.deadline();
+                    let (switch, role, free) = (connection.switch, connection.role, connection.room());
+                    if std::mem::replace(&mut connection.watched, writable) != writable {
+                        if let Err(e) = self.ports.rewatch(port) {
+                            self.end_unwatched(port, e);
                             continue;
                         }
                     }
-                    match connection.transport.deadline() {
-                        Some(at) => _ = self.timed.insert(port, at),
-                        None if self.timed.is_empty() => {}
-                        None => _ = self.timed.remove(&port),
+                    match deadline {
+                        Some(at) => _ = self.ports.timed.insert(port, at),
+                        None if self.ports.timed.is_empty() => {}
+                        None => _ = self.ports.timed.remove(&port),
                     }
-                    let (switch, role, free) = (connection.switch, connection.role, connection.room());
                     // When it is worth it; when nothing waits for the transport any more it always is.
                     if free >= OUT_ROOM / 2 && !matches!(role, Role::Unidentified | Role::Caller(_)) {
                         self.event(switch, Event::PortRoom { port, frames: free as u32 });
                     }
                     if more {
-                        self.touch(port);
+                        self.ports.touch(port);
                     }
                 }
             }
+        }
+    }
+
+    // ---- connections ----
+
+    /// Forgets a connection.
+    fn end(&mut self, port: PortId) {
+        let Some(connection) = self.ports.take(port) else { return };
+        let place = connection.place();
+        if let Role::Trunk(index) = place.role {
+            self.sessions.transport_ended(index, connection.transport.statistics());
+        }
+        // Closing the descriptor takes it out of the set.
+        drop(connection);
+        self.vacate(port, place);
+    }
+
+    fn end_unwatched(&mut self, port: PortId, e: Errno) {
+        self.ports.complain_of(port, format_args!("port {port} cannot be watched: {e}; it is ended"));
+        self.end(port);
+    }
+
+    /// Releases what a connection that has ended held in this process, and reports the end to its switch.
+    fn vacate(&mut self, port: PortId, place: Place) {
+        self.ports.forget(port, &place);
+        let Place { switch, role, .. } = place;
+        if let Some(process) = place.process {
+            self.doorway.left(process, place.unidentified);
+        }
+        if !matches!(role, Role::Unidentified | Role::Caller(_)) {
+            self.event(switch, Event::PortClosed { port });
+        }
+        if let Role::Trunk(index) = role {
+            self.trunks.ended(index, port, self.ports.now);
+        }
+    }
+
+    // ---- faults ----
+
+    /// Changes what is wrong with a link or trunk.
+    fn set_faults(&mut self, name: &str, plan: FaultPlan) -> Result<(), UnknownLink> {
+        self.faults.set(name, plan)?;
+        self.place_faults();
+        Ok(())
+    }
+
+    /// If faults were set, gives the links that are to have some a place for them.
+    fn place_faults(&mut self) {
+        if !std::mem::take(&mut self.faults.unplaced) {
+            return;
+        }
+        self.faults.changes += 1;
+        // The withdrawal of rings goes before the faults.
+        self.rings.tend(&mut self.ports, &self.switches, &mut self.faults);
+        // What they held back may be due at another time, or at once.
+        self.ports.touch_all();
+        for (port, node) in self.switches.nodes().collect::<Vec<_>>() {
+            self.place_faults_of(port, node);
+        }
+    }
+
+    /// The same for one link.
+    fn place_faults_of(&mut self, port: PortId, node: NodeId) {
+        if let Some(place) = self.faults.place(&mut self.ports, port, node) {
+            self.vacate(port, place);
         }
     }
 
@@ -511,60 +383,144 @@ impl Fabric {
 
     fn event(&mut self, switch: usize, event: Event) {
         let mut actions = std::mem::take(&mut self.actions);
-        if let Some(hosted) = self.switches.get_mut(switch) {
-            if let Some(Capturing { recorder, .. }) = &mut self.capturing {
-                // What was no frame is recorded with its bytes, where they are known.
-                if !matches!(event, Event::Malformed { .. }) {
-                    recorder.event(hosted.id, &event, self.now);
-                }
+        if let Some(hosted) = self.switches.0.get_mut(switch) {
+            let now = self.ports.now;
+            if let Some(capturing) = &mut self.faults.capturing {
+                capturing.event(hosted.id, &event, now);
             }
             hosted.switch.handle(event, &mut actions);
-            if let Some(Capturing { recorder, .. }) = &mut self.capturing {
-                actions.iter().for_each(|action| recorder.action(hosted.id, action, self.now));
+            if let Some(capturing) = &mut self.faults.capturing {
+                capturing.actions(hosted.id, &actions, now);
             }
         }
         for action in actions.drain(..) {
             match action {
-                Action::Send(port, frame) => {
-                    self.work += turns::FRAME;
-                    self.ring_notified(port, &frame);
-                    let now = self.now;
-                    if let Some(connection) = self.connection(port) {
-                        if matches!(frame, Frame::Probe) {
-                            connection.probed(now);
-                        }
-                        let welcome = matches!(frame, Frame::Welcome { .. });
-                        let bytes = connection.queue(frame);
-                        self.work += (bytes / turns::BYTES) as i64;
-                        if welcome {
-                            self.identified(port, Role::Link);
-                        }
-                    }
-                    self.touch(port);
-                }
-                Action::Close(port) => self.close(port),
+                Action::Send(port, frame) => self.send(port, frame),
+                Action::Close(port) => self.ports.close(port),
                 Action::Diagnostic(diagnostic) => self.diagnostic(switch, &diagnostic),
             }
         }
         self.actions = actions;
     }
 
+    /// Queues a frame of a switch.
+    fn send(&mut self, port: PortId, frame: Frame) {
+        self.ports.work += turns::FRAME;
+        self.rings.notified(port, &frame);
+        let now = self.ports.now;
+        if let Some(connection) = self.ports.get_mut(port) {
+            if matches!(frame, Frame::Probe) {
+                connection.probed(now);
+            }
+            let welcome = matches!(frame, Frame::Welcome { .. });
+            let bytes = connection.queue(frame);
+            self.ports.work += (bytes / turns::BYTES) as i64;
+            if welcome {
+                self.identified(port);
+            }
+        }
+        self.ports.touch(port);
+    }
+
+    /// The node of a connection has joined.
+    fn identified(&mut self, port: PortId) {
+        if let Some(process) = self.ports.identified(port, Role::Link) {
+            self.doorway.identified(process);
+        }
+    }
+
     fn diagnostic(&mut self, switch: usize, diagnostic: &Diagnostic) {
         match *diagnostic {
             Diagnostic::Joined { port, node, .. } => {
-                if let Some(connection) = self.connection(port) {
+                if let Some(connection) = self.ports.get_mut(port) {
                     connection.node = Some(node);
                 }
-                self.ring_node_joined(port, node);
+                self.rings.joined(&self.ports, port, node);
                 self.place_faults_of(port, node);
             }
-            Diagnostic::Left { node, .. } => self.ring_node_left(node),
-            Diagnostic::TrunkUp { port, .. } => self.probe_trunk(port),
+            Diagnostic::Left { node, .. } => self.rings.left(node),
+            Diagnostic::TrunkUp { port, .. } => trunks::probe(&mut self.ports, port),
             _ => {}
         }
-        let name = self.switches.get(switch).map_or("", |hosted| hosted.name.as_str()).to_owned();
-        self.sessions.diagnostic(switch, diagnostic, self.now);
-        self.log_diagnostic(&name, diagnostic);
+        let now = self.ports.now;
+        self.sessions.diagnostic(switch, diagnostic, now);
+        let name = self.switches.0.get(switch).map_or("", |hosted| hosted.name.as_str());
+        self.ports.log.diagnostic(now, name, diagnostic);
+    }
+
+    // ---- the control socket ----
+
+    /// Serves the control socket, if it is ready or its deadline has passed.
+    fn serve_control(&mut self, ready: bool) {
+        let now = self.ports.now;
+        let due = self.control.as_ref().and_then(ControlServer::deadline).is_some_and(|at| at <= now);
+        if !ready && !due {
+            return;
+        }
+        if let Some(mut control) = self.control.take() {
+            control.ready(now, &mut |request| self.perform(request));
+            self.control = Some(control);
+        }
+    }
+
+    /// Answers a query, or performs a command. Errors name the value and what was expected.
+    fn perform(&mut self, request: &Request) -> Result<Response, String> {
+        let Fabric { config, switches, ports, trunks, faults, commands, wakeups, .. } = &mut *self;
+        let reach = Reach { config, switches, ports, trunks, faults, late: *wakeups > 0 };
+        if let Some(done) = commands.perform(request, reach)? {
+            self.place_faults();
+            return Ok(Response::Done(done));
+        }
+        Ok(match request {
+            Request::Status {} => Response::Status(self.status()),
+            Request::Topology {} => Response::Topology(views::topology(&self.config, &self.switches)),
+            Request::Faults {} => Response::Faults(views::faults(&self.faults, &self.trunks, &self.commands)),
+            _ => Response::Statistics(self.snapshot()),
+        })
+    }
+
+    fn process(&self) -> Process {
+        Process::measure(self.ports.started, self.doorway.listener.path().display().to_string(), self.wakeups)
+    }
+
+    fn status(&self) -> Status {
+        let trunks_up = self.trunks.ends.iter().filter(|end| self.sessions.trunk(end.switch, end.trunk).up).count();
+        Status {
+            protocol: VERSION,
+            process: self.process(),
+            nodes: self.config.nodes,
+            present: self.sessions.nodes.iter().filter(|(_, session)| session.up).map(|(node, _)| *node).collect(),
+            switches: self.switches.0.iter().map(|hosted| hosted.id).collect(),
+            trunks: self.trunks.ends.len() as u32,
+            trunks_up: trunks_up as u32,
+            capture: self.faults.capturing.as_ref().map(views::capture),
+            log: logging::filter(),
+        }
+    }
+
+    /// Every counter of this process.
+    fn snapshot(&self) -> Snapshot {
+        let Fabric { ports, switches, trunks, faults, sessions, commands, .. } = self;
+        let mut totals = Totals {
+            unidentified: self.doorway.ended,
+            rests: self.unpaid.rests,
+            rings: self.rings.pairs.in_use() as u64,
+            rings_lost: self.rings.lost,
+            callers: views::callers(trunks),
+            ..Totals::default()
+        };
+        let nodes = views::nodes(switches, sessions, commands, faults, &mut totals);
+        let end = |index| views::trunk_end(trunks, index, switches, sessions, ports, faults);
+        let (pairs, other_pairs) = views::pairs(switches);
+        Snapshot {
+            process: self.process(),
+            nodes: self.config.nodes,
+            totals,
+            ports: nodes,
+            trunks: (0..trunks.ends.len()).map(end).collect(),
+            pairs,
+            other_pairs,
+        }
     }
 }
 
@@ -583,7 +539,7 @@ impl Rounds {
 
     /// Readable when a round has something to do.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.fabric.watch.fd()
+        self.fabric.ports.watch.as_fd()
     }
 
     /// Microseconds until a round is needed although [`Rounds::fd`] is not readable; `None` if never.
@@ -593,17 +549,17 @@ impl Rounds {
 
     /// A number that changes with the answer of [`Rounds::observes`].
     pub fn observations(&self) -> u64 {
-        self.fabric.observations
+        self.fabric.faults.changes
     }
 
     /// Whether what these nodes send each other must pass their links now: one of those has faults, or all is captured.
     pub fn observes(&self, nodes: &[NodeId]) -> bool {
-        self.fabric.observes(nodes)
+        self.fabric.faults.observes(nodes)
     }
 
     /// Where HIBs of the same process join without a socket.
     pub fn door(&self) -> Door {
-        self.fabric.door.clone()
+        self.fabric.doorway.door.clone()
     }
 
     /// One round without a look at the descriptors, if it is due. True if it was.
@@ -621,36 +577,8 @@ impl Rounds {
     pub fn round(&mut self, limit: Option<u64>) -> Result<bool, FabricError> {
         let limit = limit.into_iter().chain(self.fabric.timeout()).min();
         self.ready.clear();
-        self.fabric.watch.wait(limit, &mut self.ready)?;
+        let ready = |place, found| self.ready.push(Ready::at(place, found));
+        self.fabric.ports.watch.wait(limit, ready).map_err(system("wait for events"))?;
         Ok(self.fabric.round(&self.ready))
     }
-}
-
-/// The switches of this process.
-fn host(config: &Config, topology: Option<&Arc<Topology>>) -> Result<Vec<Hosted>, FabricError> {
-    let incarnation = base_incarnation();
-    let hosted = |id: SwitchId, name: String, part: Option<Part>| {
-        let mut config = config.switch();
-        config.part = part;
-        config.base_incarnation = incarnation;
-        Ok(Hosted { id, name, switch: Switch::new(config)? })
-    };
-    let (Some(plan), Some(topology)) = (&config.plan, topology) else {
-        return Ok(vec![hosted(0, String::new(), None)?]);
-    };
-    let process = match (&config.process, plan.processes()) {
-        (Some(process), known) if known.contains(process) => process,
-        (None, [only]) => only,
-        (process, known) => {
-            return Err(FabricError::Process { process: process.clone(), known: known.to_vec() });
-        }
-    };
-    plan.switches_of(process)
-        .map(|switch| hosted(switch, topology.name(switch), Some(Part { topology: topology.clone(), switch })))
-        .collect()
-}
-
-/// From the time of day, so that a restarted fabric uses no incarnation twice.
-fn base_incarnation() -> u64 {
-    incarnation_at(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()))
 }

@@ -7,9 +7,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
 use telegraphos_transport::faults::FaultPlan;
-use telegraphos_transport::{Options, Received, TransportStatistics, UnixTransport};
+use telegraphos_transport::{Options, Received, Transport, TransportStatistics, UnixTransport};
 
-use super::faults::link_name;
+use super::names::link_name;
 use super::*;
 
 fn fabric() -> (tempfile::TempDir, Fabric) {
@@ -64,8 +64,8 @@ fn a_receive_takes_no_more_than_a_turn_pays_for() {
     }
     assert!(waiting > 4 * turns::QUANTUM as usize * turns::BYTES, "{waiting} bytes wait: not those of several turns");
     let transport = UnixTransport::from_stream(near, &Options::default());
-    let port = fabric.connect(Box::new(transport), 0, Role::Unidentified).unwrap();
-    let connection = fabric.connection(port).unwrap();
+    let port = fabric.ports.connect(Box::new(transport), 0, Role::Unidentified).unwrap();
+    let connection = fabric.ports.get_mut(port).unwrap();
     connection.identified(Role::Link);
     let Received::Bytes(taken) = connection.fill(0).unwrap() else { panic!("nothing was received") };
     let mut flow = turns::Flow::default();
@@ -76,27 +76,27 @@ fn a_receive_takes_no_more_than_a_turn_pays_for() {
 }
 
 fn open(fabric: &Fabric) -> usize {
-    fabric.connections.iter().flatten().count()
+    fabric.ports.iter().count()
 }
 
 #[test]
 fn a_connection_that_cannot_be_watched_ends_alone() {
     let (_dir, mut fabric) = fabric();
     let (near, _far) = UnixStream::pair().unwrap();
-    let kept = fabric.connect(Box::new(Stuck(near)), 0, Role::Unidentified).unwrap();
+    let kept = fabric.ports.connect(Box::new(Stuck(near)), 0, Role::Unidentified).unwrap();
     // epoll takes no files.
     let file = File::open("/dev/null").and_then(|_| tempfile::tempfile()).unwrap();
-    assert_eq!(fabric.connect(Box::new(Stuck(file)), 0, Role::Unidentified).unwrap_err(), Errno::PERM);
+    assert_eq!(fabric.ports.connect(Box::new(Stuck(file)), 0, Role::Unidentified).unwrap_err(), Errno::PERM);
     assert_eq!(open(&fabric), 1);
 
     // Nor can it be watched for writable when the set does not hold it any more.
     let (near, _far) = UnixStream::pair().unwrap();
-    let lost = fabric.connect(Box::new(Stuck(near)), 0, Role::Unidentified).unwrap();
+    let lost = fabric.ports.connect(Box::new(Stuck(near)), 0, Role::Unidentified).unwrap();
     assert_eq!(open(&fabric), 2);
-    let connection = fabric.connections[lost as usize].as_ref().unwrap();
-    fabric.watch.remove(connection.transport.fd()).unwrap();
+    let connection = fabric.ports.get(lost).unwrap();
+    fabric.ports.watch.remove(connection.transport.fd()).unwrap();
     fabric.flush();
-    assert!(fabric.connection(lost).is_none() && fabric.connection(kept).is_some());
+    assert!(fabric.ports.get(lost).is_none() && fabric.ports.get(kept).is_some());
 }
 
 /// A link that cannot have the faults it is to have leaves nothing behind: no turn, no timer, no charge.
@@ -104,19 +104,19 @@ fn a_connection_that_cannot_be_watched_ends_alone() {
 fn a_link_without_a_place_for_its_faults_is_ended_whole() {
     let (_dir, mut fabric) = fabric();
     let plan = FaultPlan { latency: 1000, ..FaultPlan::default() };
-    fabric.faults.link(&link_name(1));
+    fabric.faults.links.link(&link_name(1));
     fabric.set_faults(&link_name(1), plan).unwrap();
     let (near, _far) = UnixStream::pair().unwrap();
-    let port = fabric.connect(Box::new(Stuck(near)), 0, Role::Unidentified).unwrap();
-    assert!(fabric.doorway.charge(7));
-    let connection = fabric.connection(port).unwrap();
+    let port = fabric.ports.connect(Box::new(Stuck(near)), 0, Role::Unidentified).unwrap();
+    assert!(fabric.doorway.charge(7).is_ok());
+    let connection = fabric.ports.get_mut(port).unwrap();
     (connection.process, connection.unidentified) = (Some(7), true);
     // What epoll does not watch has no place for faults.
     connection.transport = Box::new(Stuck(tempfile::tempfile().unwrap()));
-    fabric.ready(port, false);
-    fabric.timed.insert(port, 1000);
+    fabric.ports.ready(port, false);
+    fabric.ports.timed.insert(port, 1000);
     fabric.place_faults_of(port, 1);
-    assert!(fabric.connection(port).is_none() && fabric.turns.is_empty() && fabric.timed.is_empty());
+    assert!(fabric.ports.get(port).is_none() && fabric.ports.turns.is_empty() && fabric.ports.timed.is_empty());
     assert_eq!(fabric.doorway.held(7), 0);
 }
 
@@ -130,14 +130,14 @@ fn the_process_with_the_most_connections_makes_place() {
         let (near, far) = UnixStream::pair().unwrap();
         ends.push(far);
         let transport = UnixTransport::from_stream(near, &Options::default());
-        let port = fabric.connect(Box::new(transport), 0, Role::Unidentified).unwrap();
-        assert!(fabric.doorway.charge(process));
-        let connection = fabric.connection(port).unwrap();
+        let port = fabric.ports.connect(Box::new(transport), 0, Role::Unidentified).unwrap();
+        assert!(fabric.doorway.charge(process).is_ok());
+        let connection = fabric.ports.get_mut(port).unwrap();
         (connection.process, connection.unidentified) = (Some(process), true);
         port
     };
     let node = connect(&mut fabric, 7);
-    fabric.identified(node, Role::Link);
+    fabric.identified(node);
     let of_node: Vec<PortId> = (0..5).map(|_| connect(&mut fabric, 7)).collect();
     let one = connect(&mut fabric, 8);
     let many: Vec<PortId> = (0..3).map(|_| connect(&mut fabric, 9)).collect();
@@ -147,12 +147,12 @@ fn the_process_with_the_most_connections_makes_place() {
             .iter()
             .chain([&one])
             .chain(&many)
-            .find(|port| fabric.connections[**port as usize].is_none() && !ended.contains(*port));
+            .find(|port| fabric.ports.get(**port).is_none() && !ended.contains(*port));
         ended.push(*gone.unwrap());
     }
     let expected: Vec<PortId> = [many[0], many[1], one, many[2]].into_iter().chain(of_node).collect();
     assert_eq!(ended, expected);
-    assert!(fabric.connection(node).is_some(), "a node's own connection stays");
+    assert!(fabric.ports.get(node).is_some(), "a node's own connection stays");
     assert_eq!(fabric.doorway.ended, 9);
 }
 
@@ -164,7 +164,7 @@ fn a_node_that_sends_what_no_credit_pays_for_rests() {
         let (near, mut far) = UnixStream::pair().unwrap();
         far.set_nonblocking(true).unwrap();
         let transport = UnixTransport::from_stream(near, &Options::default());
-        let port = fabric.connect(Box::new(transport), 0, Role::Unidentified).unwrap();
+        let port = fabric.ports.connect(Box::new(transport), 0, Role::Unidentified).unwrap();
         let mut bytes = Vec::new();
         let window = WindowLayout::default();
         Frame::Hello { version: telegraphos_wire::PROTOCOL_VERSION, node, window, credits: [256; 4] }
@@ -179,7 +179,7 @@ fn a_node_that_sends_what_no_credit_pays_for_rests() {
         let (length, mut sent, mut read) = (Frame::Alive.encode(&mut Vec::new()), 0, 0);
         for _ in 0..3000 {
             sent += far.write(&bytes[sent..]).unwrap_or(0);
-            fabric.ready(*port, false);
+            fabric.ports.ready(*port, false);
             fabric.timers();
             fabric.take_turns();
             fabric.flush();
@@ -190,8 +190,8 @@ fn a_node_that_sends_what_no_credit_pays_for_rests() {
         read / length
     };
     let (mut greedy, mut other) = (join(&mut fabric, 1), join(&mut fabric, 2));
-    fabric.ready(greedy.0, false);
-    fabric.ready(other.0, false);
+    fabric.ports.ready(greedy.0, false);
+    fabric.ports.ready(other.0, false);
     let welcome = answers(&mut fabric, &mut greedy, 0) + answers(&mut fabric, &mut other, 0);
     assert!(welcome > 0, "both are welcome");
     assert_eq!(answers(&mut fabric, &mut greedy, 20_000), 17_408);
@@ -202,6 +202,6 @@ fn a_node_that_sends_what_no_credit_pays_for_rests() {
     let mut again = join(&mut fabric, 1);
     answers(&mut fabric, &mut again, 0);
     assert_eq!(answers(&mut fabric, &mut again, 100), 0);
-    fabric.now += 10_000;
+    fabric.ports.now += 10_000;
     assert_eq!(answers(&mut fabric, &mut again, 0), 81, "as many as the rate gives in 10 ms");
 }

@@ -6,19 +6,20 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use log::{debug, warn};
-use rustix::io::Errno;
+use telegraphos_capture::Link;
 use telegraphos_fabric_core::{Attached, Event, PortId};
 use telegraphos_quic::Peer;
 use telegraphos_topology::{Plan, SwitchId, TrunkAddress, TrunkId};
-use telegraphos_transport::faults::{Faults, FaultyTransport, LinkFaults};
+use telegraphos_transport::faults::{self, FaultyTransport, LinkFaults};
 use telegraphos_transport::{Acceptor, InProcess, Transport};
 use telegraphos_wire::link::Frame;
 
 use super::config::{Config, FabricError, system};
 use super::connection::{OUT_ROOM, Role};
-use super::faults::trunk_name;
-use super::watch::Source;
-use super::{Fabric, Hosted};
+use super::names::{between, link_name, trunk_name};
+use super::ports::Ports;
+use super::switches::Switches;
+use super::watch::{READ, Source};
 use crate::transports::{self, Address, Options};
 
 /// First and longest pause between attempts to open a trunk, in microseconds.
@@ -58,10 +59,10 @@ pub(super) struct TrunkEnd {
     pub(super) down: bool,
     /// So does a partition.
     pub(super) cut: bool,
-    /// Its connections, the newest last.
+    /// The ports of its connections, the newest last.
     pub(super) ports: Vec<PortId>,
     /// When to try to open it, if this end opens it.
-    pub(super) retry: Option<u64>,
+    retry: Option<u64>,
     backoff: u64,
     /// When it was opened last.
     opened: u64,
@@ -69,24 +70,31 @@ pub(super) struct TrunkEnd {
     logged_down: bool,
 }
 
-/// The ends of all trunks of the switches here, and the acceptors for them.
+/// The ends of all trunks of the switches here, and the acceptors for them; both are known by their index.
+#[derive(Debug, Default)]
 pub(super) struct Trunks {
     pub(super) ends: Vec<TrunkEnd>,
+    /// Where other processes call.
     pub(super) acceptors: Vec<Box<dyn Acceptor>>,
+    /// By acceptor: not watched until then, since it failed.
+    resting: Vec<Option<u64>>,
 }
+
+/// Transports for ends of trunks, by their index, each of which is to be [joined](Trunks::joined) in order.
+pub(super) type Opened = Vec<(usize, Box<dyn Transport>)>;
 
 impl Trunks {
     /// Listens where the plan says so.
-    pub(super) fn of(config: &Config, hosted: &[Hosted], faults: &Faults) -> Result<Trunks, FabricError> {
-        let mut trunks = Trunks { ends: Vec::new(), acceptors: Vec::new() };
+    pub(super) fn of(config: &Config, switches: &Switches, faults: &faults::Faults) -> Result<Trunks, FabricError> {
+        let mut trunks = Trunks::default();
         let Some(plan) = &config.plan else { return Ok(trunks) };
-        let here = |switch: SwitchId| hosted.iter().position(|hosted| hosted.id == switch);
+        let here = |switch: SwitchId| switches.index_of(switch);
         // One acceptor may serve several trunks.
         let mut listening: Vec<(&str, usize)> = Vec::new();
         for (trunk, both) in plan.topology.trunks().iter().enumerate() {
             let trunk = trunk as TrunkId;
             let first = trunks.ends.len();
-            let name = || format!("{}-{}", plan.topology.name(both.a), plan.topology.name(both.b));
+            let name = || between(&plan.topology, both.a, both.b);
             let mut end = |switch: usize, from: SwitchId, to: SwitchId, way: Way| {
                 let at = plan.address(trunk).map_or("process", |address| &address.at);
                 let via = at.split(':').next().unwrap_or(at).to_owned();
@@ -129,11 +137,251 @@ impl Trunks {
                         let acceptor = transports::listen(&address, &options).map_err(|why| failed(&why))?;
                         listening.push((&meeting.at, index));
                         trunks.acceptors.push(acceptor);
+                        trunks.resting.push(None);
                     }
                 }
             }
         }
         Ok(trunks)
+    }
+
+    /// Watches the acceptors.
+    pub(super) fn watch(&self, ports: &Ports) -> Result<(), FabricError> {
+        for (acceptor, index) in self.acceptors.iter().zip(0..) {
+            ports
+                .watch
+                .add(acceptor.fd(), Source::Acceptor(index).place(), READ)
+                .map_err(system("watch a descriptor"))?;
+        }
+        Ok(())
+    }
+
+    /// When there is something to do without any event.
+    pub(super) fn deadline(&self) -> Option<u64> {
+        let ends = self.ends.iter().filter_map(|end| end.retry);
+        let acceptors = self.acceptors.iter().filter_map(|acceptor| acceptor.deadline());
+        ends.chain(acceptors).chain(self.resting.iter().flatten().copied()).min()
+    }
+
+    /// Every link and trunk end of this process, whether it is up or not: its name, its switch, and what a capture
+    /// calls it.
+    pub(super) fn named<'a>(&'a self, switches: &'a Switches) -> impl Iterator<Item = (String, SwitchId, Link)> + 'a {
+        switches.0.iter().flat_map(|hosted| {
+            hosted.switch.statistics().ports.iter().filter_map(|port| match port.attached {
+                Attached::Node(node) => Some((link_name(node), hosted.id, Link::Node(node))),
+                Attached::Trunk(trunk, to) => {
+                    let end = self.ends.iter().find(|end| end.trunk == trunk)?;
+                    Some((trunk_name(&end.name), hosted.id, Link::Trunk(hosted.id, to)))
+                }
+            })
+        })
+    }
+
+    // ---- calls of other processes ----
+
+    /// Accepts what waits at acceptors that have rested, or whose time has come.
+    pub(super) fn tend(&mut self, ports: &mut Ports) {
+        for index in 0..self.acceptors.len() {
+            if self.resting[index].is_some_and(|at| at <= ports.now) {
+                let place = Source::Acceptor(index as u32).place();
+                self.resting[index] = match ports.watch.add(self.acceptors[index].fd(), place, READ) {
+                    Ok(()) => None,
+                    Err(e) => {
+                        ports.complain(format_args!("calls for trunks cannot be watched: {e}"));
+                        Some(ports.now.saturating_add(REST))
+                    }
+                };
+            }
+            if self.acceptors[index].deadline().is_some_and(|at| at <= ports.now) {
+                self.accept(ports, index);
+            }
+        }
+    }
+
+    /// Accepts the pending connections of an acceptor.
+    pub(super) fn accept(&mut self, ports: &mut Ports, index: usize) {
+        for _ in 0..CALLERS_AT_ONCE {
+            let Some(acceptor) = self.acceptors.get_mut(index) else { return };
+            match acceptor.accept(ports.now) {
+                Ok(Some(transport)) => {
+                    drop_oldest_caller(ports, index);
+                    if let Err(e) = ports.connect(transport, 0, Role::Caller(index)) {
+                        ports.complain(format_args!("a connection for a trunk cannot be watched: {e}; it is ended"));
+                    }
+                }
+                Ok(None) => return,
+                Err(e) => {
+                    ports.complain(format_args!("cannot accept a connection for a trunk: {e}"));
+                    // It would be ready again at once.
+                    if self.resting[index].is_none() && ports.watch.remove(self.acceptors[index].fd()).is_ok() {
+                        self.resting[index] = Some(ports.now.saturating_add(REST));
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The first frame of a caller names its trunk: the index of the end here, and whether the caller may be that
+    /// trunk. None if the acceptor is of no trunk.
+    pub(super) fn identify(
+        &self,
+        ports: &mut Ports,
+        config: &Config,
+        faults: &faults::Faults,
+        (port, acceptor): (PortId, usize),
+        frame: Option<&Frame>,
+    ) -> Option<(usize, bool)> {
+        let of_this_acceptor = |end: &TrunkEnd| matches!(end.way, Way::Listen(at) if at == acceptor);
+        let meant = match frame {
+            Some(Frame::Trunk { switch, peer, .. }) => {
+                self.ends.iter().position(|end| of_this_acceptor(end) && end.ids == (*peer, *switch))
+            }
+            _ => None,
+        };
+        // One that names no trunk is refused at the first.
+        let index = meant.or_else(|| self.ends.iter().position(of_this_acceptor))?;
+        let end = &self.ends[index];
+        let expected = end.process_beyond(config);
+        if let Some(connection) = ports.get_mut(port) {
+            connection.transport.set_faults(&end.faults(faults));
+            // One acceptor may serve several processes; each speaks for its own switches.
+            if let Some(peer) = connection.transport.peer().filter(|peer| Some(peer.as_str()) != expected) {
+                ports.close(port);
+                let (name, expected) = (&end.name, expected.unwrap_or_default());
+                ports.complain_of(
+                    port,
+                    format_args!("trunk {name}: {peer:?} called for it: expected process {expected}"),
+                );
+                return Some((index, false));
+            }
+        }
+        Some((index, true))
+    }
+
+    // ---- ends ----
+
+    /// The ends that are to be opened now; each is asked for once.
+    pub(super) fn due(&mut self, now: u64) -> Vec<usize> {
+        let mut due = Vec::new();
+        for (index, end) in self.ends.iter_mut().enumerate() {
+            if end.retry.is_some_and(|at| at <= now) {
+                end.retry = None;
+                due.push(index);
+            }
+        }
+        due
+    }
+
+    /// Opens an end, and the other one where that is here.
+    pub(super) fn open(&self, index: usize, config: &Config, faults: &faults::Faults) -> Result<Opened, String> {
+        let end = &self.ends[index];
+        if end.kept_down() {
+            return Ok(Vec::new());
+        }
+        match &end.way {
+            Way::Listen(_) => Ok(Vec::new()),
+            Way::Inside(other) if *other < index => Ok(Vec::new()),
+            Way::Inside(other) => {
+                // One end makes the faults of both directions.
+                let (near, far) = InProcess::pair(&config.transport.common).map_err(|e| e.to_string())?;
+                let near = FaultyTransport::new(Box::new(near), end.faults(faults)).map_err(|e| e.to_string())?;
+                Ok(vec![(*other, Box::new(far)), (index, Box::new(near))])
+            }
+            Way::Connect(address) => {
+                // The trunk's name: a restarted caller's new connection ends its old one at once.
+                let mut options = options(config, end.faults(faults), end.process_beyond(config).into_iter());
+                options.common.name = u64::from(end.trunk) + 1;
+                Ok(vec![(index, transports::connect(address, &options).map_err(|e| e.to_string())?)])
+            }
+        }
+    }
+
+    /// An end could not be opened.
+    pub(super) fn failed(&mut self, index: usize, now: u64, why: &str) {
+        let end = &mut self.ends[index];
+        if end.logged_down {
+            debug!("still no trunk {}: {why}", end.name);
+        } else {
+            warn!("no trunk {}: {why} (trying again until it is there)", end.name);
+            end.logged_down = true;
+        }
+        end.again(now);
+    }
+
+    /// A connection becomes an end of a trunk: for its switch, which sends the opening frame. None if the end is kept
+    /// down; then the connection ends.
+    pub(super) fn joined(&mut self, ports: &mut Ports, index: usize, port: PortId) -> Option<Event> {
+        let end = &mut self.ends[index];
+        if end.kept_down() {
+            ports.close(port);
+            return None;
+        }
+        if end.ports.len() >= MOST {
+            // The oldest may be the trunk, the newest may be the one that replaces it: one in between makes room.
+            if let Some(between) = end.ports.get(1).copied() {
+                ports.close(between);
+            }
+        }
+        (end.opened, end.logged_down) = (ports.now, false);
+        end.ports.push(port);
+        if let Some(connection) = ports.get_mut(port) {
+            connection.switch = end.switch;
+        }
+        // It came by no listener for HIBs, so it is on no account.
+        ports.identified(port, Role::Trunk(index));
+        Some(Event::TrunkOpened { port, room: OUT_ROOM as u32, trunk: end.trunk })
+    }
+
+    /// A connection of a trunk has ended.
+    pub(super) fn ended(&mut self, index: usize, port: PortId, now: u64) {
+        let Some(end) = self.ends.get_mut(index) else { return };
+        end.ports.retain(|p| *p != port);
+        if end.ports.is_empty() {
+            match end.way {
+                Way::Listen(_) => {}
+                // Both ends end; the lower one opens both.
+                Way::Inside(other) if other < index => {}
+                Way::Inside(_) | Way::Connect(_) => end.again(now),
+            }
+        }
+    }
+
+    /// Changes whether an end is kept down.
+    pub(super) fn change(&mut self, ports: &mut Ports, index: usize, change: impl FnOnce(&mut TrunkEnd)) {
+        let end = &mut self.ends[index];
+        let was = end.kept_down();
+        change(end);
+        let is = end.kept_down();
+        if is && !was {
+            end.ports.iter().for_each(|port| ports.close(*port));
+        } else if was && !is && !matches!(end.way, Way::Listen(_)) {
+            // This end tries at once, if it is the one that opens.
+            (end.backoff, end.retry) = (BACKOFF.0, Some(ports.now));
+        }
+    }
+}
+
+/// Bounds the unidentified connections at an acceptor.
+fn drop_oldest_caller(ports: &mut Ports, acceptor: usize) {
+    let callers = ports.iter().filter(|(_, connection)| connection.role == Role::Caller(acceptor));
+    let callers: Vec<(u64, PortId)> = callers.map(|(port, connection)| (connection.number, port)).collect();
+    if let Some((_, port)) = callers.iter().min().filter(|_| callers.len() >= MOST_CALLERS) {
+        // No switch has heard of it, and it is on no account.
+        if let Some(connection) = ports.take(*port) {
+            ports.forget(*port, &connection.place());
+        }
+    }
+}
+
+/// Measures the round trip of a trunk. The other switch answers each probe; those of a switch come only when nothing
+/// else does.
+pub(super) fn probe(ports: &mut Ports, port: PortId) {
+    let now = ports.now;
+    if let Some(connection) = ports.get_mut(port).filter(|connection| connection.may_probe()) {
+        connection.queue(Frame::Probe);
+        connection.probed(now);
+        ports.touch(port);
     }
 }
 
@@ -183,16 +431,18 @@ impl TrunkEnd {
         }
     }
 
-    /// Whether it may be open.
-    pub(super) fn kept_down(&self) -> bool {
+    /// Whether it may not be open.
+    fn kept_down(&self) -> bool {
         self.down || self.cut
     }
 
-    /// It may be open again: this end tries at once, if it is the one that opens.
-    pub(super) fn let_up(&mut self, now: u64) {
-        if !matches!(self.way, Way::Listen(_)) {
-            (self.backoff, self.retry) = (BACKOFF.0, Some(now));
-        }
+    /// The process at the other end.
+    fn process_beyond<'a>(&self, config: &'a Config) -> Option<&'a str> {
+        config.plan.as_ref()?.process_of(self.ids.1)
+    }
+
+    fn faults(&self, faults: &faults::Faults) -> LinkFaults {
+        faults.link(&trunk_name(&self.name))
     }
 
     /// It is to be tried again, later each time, unless it was open for a while.
@@ -203,226 +453,6 @@ impl TrunkEnd {
         self.retry = Some(now.saturating_add(self.backoff));
         self.backoff = (self.backoff * 2).min(BACKOFF.1);
     }
-}
-
-impl Fabric {
-    /// Opens what is to be opened now.
-    pub(super) fn open_trunks(&mut self) {
-        for index in 0..self.acceptors.len() {
-            if self.resting[index].is_some_and(|at| at <= self.now) {
-                self.resting[index] = match self.watch.add(self.acceptors[index].fd(), Source::Acceptor(index as u32)) {
-                    Ok(()) => None,
-                    Err(e) => {
-                        self.complain(format_args!("calls for trunks cannot be watched: {e}"));
-                        Some(self.now.saturating_add(REST))
-                    }
-                };
-            }
-            if self.acceptors[index].deadline().is_some_and(|at| at <= self.now) {
-                self.accept_trunk(index);
-            }
-        }
-        for index in 0..self.trunks.len() {
-            if self.trunks[index].retry.is_some_and(|at| at <= self.now) {
-                self.trunks[index].retry = None;
-                self.open_trunk(index);
-            }
-        }
-    }
-
-    fn open_trunk(&mut self, index: usize) {
-        if self.trunks[index].kept_down() {
-            return;
-        }
-        let opened = match &self.trunks[index].way {
-            Way::Listen(_) => return,
-            Way::Inside(other) if *other < index => return,
-            Way::Inside(other) => {
-                let other = *other;
-                // One end makes the faults of both directions.
-                match InProcess::pair(&self.config.transport.common)
-                    .and_then(|(near, far)| Ok((FaultyTransport::new(Box::new(near), self.trunk_faults(index))?, far)))
-                {
-                    Ok((near, far)) => {
-                        self.trunk_opened(other, Box::new(far)).map(|()| Box::new(near) as Box<dyn Transport>)
-                    }
-                    Err(e) => Err(e.to_string()),
-                }
-            }
-            Way::Connect(address) => {
-                // The trunk's name: a restarted caller's new connection ends its old one at once.
-                let mut options =
-                    options(&self.config, self.trunk_faults(index), self.process_beyond(index).into_iter());
-                options.common.name = u64::from(self.trunks[index].trunk) + 1;
-                transports::connect(address, &options).map_err(|e| e.to_string())
-            }
-        };
-        match opened.and_then(|transport| self.trunk_opened(index, transport)) {
-            Ok(()) => {}
-            Err(why) => {
-                let end = &mut self.trunks[index];
-                if end.logged_down {
-                    debug!("still no trunk {}: {why}", end.name);
-                } else {
-                    warn!("no trunk {}: {why} (trying again until it is there)", end.name);
-                    end.logged_down = true;
-                }
-                end.again(self.now);
-            }
-        }
-    }
-
-    /// Accepts the pending connections of an acceptor.
-    pub(super) fn accept_trunk(&mut self, index: usize) {
-        for _ in 0..CALLERS_AT_ONCE {
-            let Some(acceptor) = self.acceptors.get_mut(index) else { return };
-            match acceptor.accept(self.now) {
-                Ok(Some(transport)) => {
-                    self.drop_oldest_caller(index);
-                    if let Err(e) = self.connect(transport, 0, Role::Caller(index)) {
-                        self.complain(format_args!("a connection for a trunk cannot be watched: {e}; it is ended"));
-                    }
-                }
-                Ok(None) => return,
-                Err(e) => {
-                    self.complain(format_args!("cannot accept a connection for a trunk: {e}"));
-                    // It would be ready again at once.
-                    if self.resting[index].is_none() && self.watch.remove(self.acceptors[index].fd()).is_ok() {
-                        self.resting[index] = Some(self.now.saturating_add(REST));
-                    }
-                    return;
-                }
-            }
-        }
-    }
-
-    /// Bounds the unidentified connections at an acceptor.
-    fn drop_oldest_caller(&mut self, index: usize) {
-        let callers = self.connections.iter().enumerate().filter_map(|(port, connection)| {
-            let connection = connection.as_ref().filter(|c| c.role == Role::Caller(index))?;
-            Some((connection.number, port as PortId))
-        });
-        let callers: Vec<(u64, PortId)> = callers.collect();
-        if let Some((_, port)) = callers.iter().min().filter(|_| callers.len() >= MOST_CALLERS) {
-            self.end(*port);
-        }
-    }
-
-    /// The first frame of a caller names its trunk. Returns the index of its switch here.
-    pub(super) fn identify_trunk(&mut self, port: PortId, acceptor: usize, frame: Option<&Frame>) -> usize {
-        let of_this_acceptor = |end: &TrunkEnd| matches!(end.way, Way::Listen(at) if at == acceptor);
-        let meant = match frame {
-            Some(Frame::Trunk { switch, peer, .. }) => {
-                self.trunks.iter().position(|end| of_this_acceptor(end) && end.ids == (*peer, *switch))
-            }
-            _ => None,
-        };
-        // One that names no trunk is refused at the first.
-        let Some(index) = meant.or_else(|| self.trunks.iter().position(of_this_acceptor)) else { return 0 };
-        let link = self.trunk_faults(index);
-        let expected = self.process_beyond(index).map(str::to_owned);
-        if let Some(connection) = self.connection(port) {
-            connection.transport.set_faults(&link);
-            // One acceptor may serve several processes; each speaks for its own switches.
-            if let Some(peer) = connection.transport.peer().filter(|peer| Some(peer) != expected.as_ref()) {
-                self.close(port);
-                let expected = expected.unwrap_or_default();
-                let name = self.trunks[index].name.clone();
-                self.complain_of(
-                    port,
-                    format_args!("trunk {name}: {peer:?} called for it: expected process {expected}"),
-                );
-                return self.trunks[index].switch;
-            }
-        }
-        self.join_end(index, port);
-        self.trunks[index].switch
-    }
-
-    /// The process at the other end of a trunk.
-    fn process_beyond(&self, index: usize) -> Option<&str> {
-        self.config.plan.as_ref()?.process_of(self.trunks[index].ids.1)
-    }
-
-    fn trunk_faults(&self, index: usize) -> LinkFaults {
-        self.faults.link(&trunk_name(&self.trunks[index].name))
-    }
-
-    fn trunk_opened(&mut self, index: usize, transport: Box<dyn Transport>) -> Result<(), String> {
-        let switch = self.trunks[index].switch;
-        let port = self.connect(transport, switch, Role::Trunk(index)).map_err(|e| e.to_string())?;
-        self.join_end(index, port);
-        Ok(())
-    }
-
-    /// A connection becomes this end of a trunk; its switch sends the opening frame.
-    fn join_end(&mut self, index: usize, port: PortId) {
-        if self.trunks[index].kept_down() {
-            return self.close(port);
-        }
-        if self.trunks[index].ports.len() >= MOST {
-            // The oldest may be the trunk, the newest may be the one that replaces it: one in between makes room.
-            if let Some(between) = self.trunks[index].ports.get(1).copied() {
-                self.close(between);
-            }
-        }
-        let end = &mut self.trunks[index];
-        (end.opened, end.logged_down) = (self.now, false);
-        end.ports.push(port);
-        let (switch, trunk) = (end.switch, end.trunk);
-        if let Some(connection) = self.connection(port) {
-            connection.switch = switch;
-        }
-        self.identified(port, Role::Trunk(index));
-        self.event(switch, Event::TrunkOpened { port, room: OUT_ROOM as u32, trunk });
-    }
-
-    /// Measures the round trip of each trunk that is up. The other switch answers each probe; those of a switch come
-    /// only when nothing else does.
-    pub(super) fn probe_trunks(&mut self) {
-        let switches = self.switches.iter().flat_map(|hosted| hosted.switch.open_ports());
-        let trunks = switches.filter(|(attached, ..)| matches!(attached, Attached::Trunk(..)));
-        for port in trunks.map(|(_, port, _)| port).collect::<Vec<_>>() {
-            self.probe_trunk(port);
-        }
-    }
-
-    pub(super) fn probe_trunk(&mut self, port: PortId) {
-        let now = self.now;
-        if let Some(connection) = self.connection(port).filter(|connection| connection.may_probe()) {
-            connection.queue(Frame::Probe);
-            connection.probed(now);
-            self.touch(port);
-        }
-    }
-
-    /// A connection of a trunk has ended.
-    pub(super) fn trunk_ended(&mut self, index: usize, port: PortId) {
-        let now = self.now;
-        let Some(end) = self.trunks.get_mut(index) else { return };
-        end.ports.retain(|p| *p != port);
-        if end.ports.is_empty() {
-            match end.way {
-                Way::Listen(_) => {}
-                // Both ends end; the lower one opens both.
-                Way::Inside(other) if other < index => {}
-                Way::Inside(_) | Way::Connect(_) => end.again(now),
-            }
-        }
-    }
-
-    /// Descriptors of the acceptors.
-    pub(super) fn watch_trunks(&self) -> Result<(), FabricError> {
-        for (index, acceptor) in self.acceptors.iter().enumerate() {
-            self.watch.add(acceptor.fd(), Source::Acceptor(index as u32)).map_err(system("watch a descriptor"))?;
-        }
-        Ok(())
-    }
-}
-
-/// Whether an error of accepting passes when something is closed.
-pub(super) fn passes(errno: Errno) -> bool {
-    matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
 }
 
 #[cfg(test)]

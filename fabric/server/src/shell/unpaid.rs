@@ -5,14 +5,14 @@
 
 use std::collections::BTreeSet;
 
+use rustix::io::Errno;
 use telegraphos_accounts::{Rate, Rates};
 use telegraphos_fabric_core::PortId;
 use telegraphos_wire::link::{Frame, MAX_GROUPS};
 use telegraphos_wire::{Class, NodeId};
 
-use super::Fabric;
 use super::connection::Role;
-use super::watch::Source;
+use super::ports::Ports;
 
 /// Of a node: all the groups that it may have, and more, at once when it joins; then as many a second as take a few
 /// hundredths of a processor's time.
@@ -24,7 +24,6 @@ const NODES: usize = 1024;
 /// Microseconds for which a connection is not read.
 const REST: u64 = 10_000;
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct Unpaid {
     rates: Rates<NodeId>,
@@ -44,40 +43,29 @@ impl Unpaid {
     pub(super) fn deadline(&self) -> Option<u64> {
         self.resting.first().map(|(at, _)| *at)
     }
-}
 
-fn is_unpaid(frame: &Frame) -> bool {
-    match frame {
-        Frame::Group { .. } | Frame::Probe | Frame::Alive | Frame::RingUse { .. } | Frame::RingLost { .. } => true,
-        Frame::Credit { class, count } => *count == 0 || *class == Class::Reply,
-        _ => false,
-    }
-}
-
-impl Fabric {
     /// Whether the connection of a node has sent so many frames without a credit that it must rest before this one.
-    pub(super) fn must_rest(&mut self, port: PortId, frame: &Frame) -> bool {
+    pub(super) fn must_rest(&mut self, ports: &mut Ports, port: PortId, frame: &Frame) -> bool {
         if !is_unpaid(frame) {
             return false;
         }
-        let now = self.now;
-        let Some(connection) = self.connections.get_mut(port as usize).and_then(Option::as_mut) else { return false };
+        let now = ports.now;
+        let Some(connection) = ports.get_mut(port) else { return false };
         let Some(node) = connection.node.filter(|_| connection.role == Role::Link && !connection.ended) else {
             return false;
         };
-        if self.unpaid.rates.take(node, now) {
+        if self.rates.take(node, now) {
             return false;
         }
         let until = now.saturating_add(REST);
         connection.rests_until = Some(until);
-        let watched = self.watch.interest(connection.transport.fd(), Source::Port(port), connection.interest());
-        self.unpaid.resting.insert((until, port));
-        self.unpaid.rests += 1;
-        if let Err(e) = watched {
-            self.complain_of(port, format_args!("port {port} cannot rest: {e}"));
+        self.resting.insert((until, port));
+        self.rests += 1;
+        if let Err(e) = ports.rewatch(port) {
+            ports.complain_of(port, format_args!("port {port} cannot rest: {e}"));
         }
         let (rate, burst) = (EACH.per_second(), EACH.burst());
-        self.complain_of(
+        ports.complain_of(
             port,
             format_args!(
                 "node {node}: more frames than {rate} a second and {burst} at once that no credit pays for (groups, probes); \
@@ -87,23 +75,23 @@ impl Fabric {
         true
     }
 
-    /// Those that have rested are read again.
-    pub(super) fn end_rests(&mut self) {
-        while let Some((at, port)) = self.unpaid.resting.first().copied().filter(|(at, _)| *at <= self.now) {
-            self.unpaid.resting.remove(&(at, port));
-            let Some(connection) = self.connections.get_mut(port as usize).and_then(Option::as_mut) else { continue };
+    /// The next connection that has rested, if any has: it is read again. An error if it cannot be.
+    pub(super) fn rested(&mut self, ports: &mut Ports) -> Option<(PortId, Result<(), Errno>)> {
+        while let Some((at, port)) = self.resting.first().copied().filter(|(at, _)| *at <= ports.now) {
+            self.resting.remove(&(at, port));
             // Another connection may have its port now.
-            if connection.rests_until != Some(at) {
-                continue;
-            }
+            let Some(connection) = ports.get_mut(port).filter(|c| c.rests_until == Some(at)) else { continue };
             connection.rests_until = None;
-            let interest = connection.interest();
-            if let Err(e) = self.watch.interest(connection.transport.fd(), Source::Port(port), interest) {
-                self.complain_of(port, format_args!("port {port} cannot be watched: {e}; it is ended"));
-                self.end(port);
-                continue;
-            }
-            self.ready(port, false);
+            return Some((port, ports.rewatch(port)));
         }
+        None
+    }
+}
+
+fn is_unpaid(frame: &Frame) -> bool {
+    match frame {
+        Frame::Group { .. } | Frame::Probe | Frame::Alive | Frame::RingUse { .. } | Frame::RingLost { .. } => true,
+        Frame::Credit { class, count } => *count == 0 || *class == Class::Reply,
+        _ => false,
     }
 }

@@ -6,18 +6,22 @@ use std::collections::BTreeMap;
 use telegraphos_capture::Link;
 use telegraphos_fabric_core::pairs::PairStatistics;
 use telegraphos_fabric_core::{Attached, ClassStatistics};
-use telegraphos_service::logging;
-use telegraphos_topology::SwitchId;
 use telegraphos_transport::AcceptorStatistics;
 use telegraphos_wire::NodeId;
 
+use super::capturing::Capturing;
+use super::config::Config;
 use super::connection::{Connection, Role};
-use super::faults::{link_name, trunk_name};
-use super::{Fabric, Hosted};
-use crate::control::protocol::VERSION;
+use super::control::Commands;
+use super::faults::Faults;
+use super::names::{link_name, trunk_name};
+use super::ports::Ports;
+use super::sessions::Sessions;
+use super::switches::Switches;
+use super::trunks::Trunks;
 use crate::control::snapshot::{
-    Callers, Capture, FaultView, FaultsView, Flow, Flows, Pair, PerClass, Port, PortState, Process, Snapshot, Status,
-    SwitchView, TopologyView, Totals, Traffic, TrunkEnd, TrunkView,
+    Callers, Capture, FaultView, FaultsView, Flow, Flows, Pair, PerClass, Port, PortState, SwitchView, TopologyView,
+    Totals, Traffic, TrunkEnd, TrunkView,
 };
 use crate::control::{FaultSpec, Target};
 
@@ -43,184 +47,162 @@ fn classes(counted: &[ClassStatistics; 4]) -> PerClass<Flows> {
 
 /// The hottest pairs of all switches here, and all others together. Each switch counts what its own nodes send, so none
 /// is in two.
-fn pairs(switches: &[Hosted]) -> (Vec<Pair>, PerClass<Traffic>) {
+pub(super) fn pairs(switches: &Switches) -> (Vec<Pair>, PerClass<Traffic>) {
     let mut all = BTreeMap::new();
-    let mut rest = [Traffic::default(); 4];
-    let mut add = |sign: bool, counted: &PairStatistics| {
-        for (rest, c) in rest.iter_mut().zip(&counted.classes) {
-            let change = |a: u64, b: u64| if sign { a.wrapping_add(b) } else { a.wrapping_sub(b) };
-            *rest = Traffic { packets: change(rest.packets, c.packets), bytes: change(rest.bytes, c.bytes) };
-        }
-    };
-    for hosted in switches {
-        add(true, &hosted.switch.pairs().total());
+    let mut total = PairStatistics::default();
+    for hosted in &switches.0 {
+        total = total.plus(&hosted.switch.pairs().total());
         for pair in hosted.switch.pairs().hottest(HOTTEST) {
             all.insert((std::cmp::Reverse(pair.counted.total().bytes), pair.source, pair.destination), pair);
         }
     }
     let hottest: Vec<_> = all.into_values().take(HOTTEST).collect();
-    hottest.iter().for_each(|pair| add(false, &pair.counted));
+    let rest = hottest.iter().fold(total, |rest, pair| rest.minus(&pair.counted));
     let listed = hottest.iter().map(|pair| Pair {
         source: pair.source,
         destination: pair.destination,
         classes: PerClass::of(&pair.counted),
     });
-    (listed.collect(), PerClass::from_fn(|class| rest[class as usize]))
+    (listed.collect(), PerClass::of(&rest))
 }
 
-impl Fabric {
-    pub(super) fn status_now(&self) -> Status {
-        let trunks_up = self.trunks.iter().filter(|end| self.sessions.trunk(end.switch, end.trunk).up).count();
-        Status {
-            protocol: VERSION,
-            process: self.process(),
-            nodes: self.config.nodes,
-            present: self.sessions.nodes.iter().filter(|(_, session)| session.up).map(|(node, _)| *node).collect(),
-            switches: self.switches.iter().map(|hosted| hosted.id).collect(),
-            trunks: self.trunks.len() as u32,
-            trunks_up: trunks_up as u32,
-            capture: self.capturing.as_ref().map(|capturing| {
-                let counted = capturing.recorder.statistics();
-                Capture {
-                    file: capturing.file.display().to_string(),
-                    links: capturing.links.iter().map(Link::to_string).collect(),
-                    records: counted.records,
-                    lost: counted.missing + counted.after_stop,
-                }
-            }),
-            log: logging::filter(),
+/// A capture that goes on.
+pub(super) fn capture(capturing: &Capturing) -> Capture {
+    let counted = capturing.recorder.statistics();
+    Capture {
+        file: capturing.file.display().to_string(),
+        links: capturing.links.iter().map(Link::to_string).collect(),
+        records: counted.records,
+        lost: counted.missing + counted.after_stop,
+    }
+}
+
+/// The nodes of the switches here that have ever joined, by number; what the switches count of all is added to
+/// `totals`.
+pub(super) fn nodes(
+    switches: &Switches,
+    sessions: &Sessions,
+    commands: &Commands,
+    faults: &Faults,
+    totals: &mut Totals,
+) -> Vec<Port> {
+    let mut ports = Vec::new();
+    for hosted in &switches.0 {
+        let counted = hosted.switch.statistics();
+        totals.joined += counted.joined;
+        totals.refused += counted.refused;
+        totals.violations += counted.violations;
+        totals.answered += counted.answered;
+        for port in &counted.ports {
+            let Attached::Node(node) = port.attached else { continue };
+            let Some(session) = sessions.nodes.get(&node) else { continue };
+            ports.push(Port {
+                node,
+                switch: hosted.id,
+                state: match session.up {
+                    true => PortState::Up,
+                    false if commands.crashed.contains(&node) => PortState::Crashed,
+                    false => PortState::Down,
+                },
+                incarnation: hosted.switch.incarnation(node).unwrap_or(session.incarnation),
+                since_us: session.since,
+                joins: session.joins,
+                faults: faults.of(&link_name(node)),
+                classes: classes(&port.classes),
+            });
         }
     }
+    ports.sort_by_key(|port| port.node);
+    ports
+}
 
-    /// Every counter of this process.
-    pub(super) fn snapshot_now(&self) -> Snapshot {
-        let mut totals = Totals {
-            unidentified: self.doorway.ended,
-            rests: self.unpaid.rests,
-            rings: self.rings.pairs.in_use() as u64,
-            rings_lost: self.rings.lost,
-            ..Totals::default()
-        };
-        let mut ports = Vec::new();
-        for hosted in &self.switches {
-            let counted = hosted.switch.statistics();
-            totals.joined += counted.joined;
-            totals.refused += counted.refused;
-            totals.violations += counted.violations;
-            totals.answered += counted.answered;
-            for port in &counted.ports {
-                let Attached::Node(node) = port.attached else { continue };
-                let Some(session) = self.sessions.nodes.get(&node) else { continue };
-                ports.push(Port {
-                    node,
-                    switch: hosted.id,
-                    state: match session.up {
-                        true => PortState::Up,
-                        false if self.commands.crashed.contains(&node) => PortState::Crashed,
-                        false => PortState::Down,
-                    },
-                    incarnation: hosted.switch.incarnation(node).unwrap_or(session.incarnation),
-                    since_us: session.since,
-                    joins: session.joins,
-                    faults: self.faults_of(&link_name(node)),
-                    classes: classes(&port.classes),
-                });
-            }
-        }
-        for counted in self.acceptors.iter().map(|acceptor| acceptor.statistics()) {
-            let AcceptorStatistics { accepted, refused, broken, crowded, displaced, validated, .. } = counted;
-            let callers = Callers { accepted, refused, broken, crowded, displaced, validated };
-            totals.callers = totals.callers.plus(callers);
-        }
-        ports.sort_by_key(|port| port.node);
-        let (pairs, other_pairs) = pairs(&self.switches);
-        Snapshot {
-            process: self.process(),
-            nodes: self.config.nodes,
-            totals,
-            ports,
-            trunks: (0..self.trunks.len()).map(|index| self.trunk_end(index)).collect(),
-            pairs,
-            other_pairs,
+/// What became of the callers at all acceptors.
+pub(super) fn callers(trunks: &Trunks) -> Callers {
+    let counted = trunks.acceptors.iter().map(|acceptor| {
+        let AcceptorStatistics { accepted, refused, broken, crowded, displaced, validated, .. } = acceptor.statistics();
+        Callers { accepted, refused, broken, crowded, displaced, validated }
+    });
+    counted.fold(Callers::default(), Callers::plus)
+}
+
+/// One end of a trunk, by its index.
+pub(super) fn trunk_end(
+    trunks: &Trunks,
+    index: usize,
+    switches: &Switches,
+    sessions: &Sessions,
+    ports: &Ports,
+    faults: &Faults,
+) -> TrunkEnd {
+    let end = &trunks.ends[index];
+    let session = sessions.trunk(end.switch, end.trunk);
+    let open = end.ports.iter().filter_map(|port| ports.get(*port));
+    let open = open.filter(|connection| connection.role == Role::Trunk(index));
+    // The newest connection that has measured one.
+    let round_trip = open.clone().rev().find_map(Connection::round_trip).filter(|_| session.up);
+    let transports = open.fold(sessions.ended(index), |sum, connection| sum.plus(connection.transport.statistics()));
+    let counted = switches.0.get(end.switch).and_then(|hosted| {
+        hosted.switch.statistics().of(Attached::Trunk(end.trunk, end.ids.1)).map(|port| port.classes)
+    });
+    let name = trunk_name(&end.name);
+    TrunkEnd {
+        name: end.name.clone(),
+        switch: end.ids.0,
+        peer: end.ids.1,
+        transport: end.via.clone(),
+        up: session.up,
+        session: session.epoch,
+        since_us: session.since,
+        resets: session.resets,
+        rtt_us: round_trip,
+        retransmissions: transports.retransmitted,
+        faulted: faults.links.find(&name).map_or(0, |link| link.counts().total()),
+        faults: faults.of(&name),
+        classes: counted.as_ref().map(classes).unwrap_or_default(),
+    }
+}
+
+/// All switches and trunks of the fabric.
+pub(super) fn topology(config: &Config, switches: &Switches) -> TopologyView {
+    let Some(plan) = &config.plan else {
+        let nodes = (0..config.nodes as NodeId).collect();
+        let switch = SwitchView { here: true, nodes, ..SwitchView::default() };
+        return TopologyView { switches: vec![switch], ..TopologyView::default() };
+    };
+    let topology = &plan.topology;
+    let switch = |switch| SwitchView {
+        switch,
+        name: topology.name(switch),
+        here: switches.index_of(switch).is_some(),
+        nodes: topology.nodes_of(switch).collect(),
+    };
+    let trunk = |t: &telegraphos_topology::Trunk| TrunkView { name: config.trunk_between(t.a, t.b), a: t.a, b: t.b };
+    TopologyView {
+        digest: format!("{:016x}", topology.digest()),
+        switches: (0..topology.switches()).map(switch).collect(),
+        trunks: topology.trunks().iter().map(trunk).collect(),
+    }
+}
+
+/// Everything that is made to go wrong, by name.
+pub(super) fn faults(faults: &Faults, trunks: &Trunks, commands: &Commands) -> FaultsView {
+    let mut all: BTreeMap<Target, (FaultSpec, bool)> = BTreeMap::new();
+    for link in faults.links.all() {
+        let faults = FaultSpec(link.plan());
+        // The names of links there are those of targets here.
+        if let (false, Ok(on)) = (faults.is_none(), link.name().parse()) {
+            all.entry(on).or_default().0 = faults;
         }
     }
-
-    /// All switches and trunks of the fabric.
-    pub(super) fn topology_now(&self) -> TopologyView {
-        let here = |switch: SwitchId| self.switches.iter().any(|hosted| hosted.id == switch);
-        let Some(plan) = &self.config.plan else {
-            let nodes = (0..self.config.nodes as NodeId).collect();
-            let switch = SwitchView { here: true, nodes, ..SwitchView::default() };
-            return TopologyView { switches: vec![switch], ..TopologyView::default() };
-        };
-        let topology = &plan.topology;
-        let switch = |switch: SwitchId| SwitchView {
-            switch,
-            name: topology.name(switch),
-            here: here(switch),
-            nodes: topology.nodes_of(switch).collect(),
-        };
-        let trunk = |t: &telegraphos_topology::Trunk| TrunkView { name: self.trunk_between(t.a, t.b), a: t.a, b: t.b };
-        TopologyView {
-            digest: format!("{:016x}", topology.digest()),
-            switches: (0..topology.switches()).map(switch).collect(),
-            trunks: topology.trunks().iter().map(trunk).collect(),
-        }
+    for node in &commands.down {
+        all.entry(Target::Node(*node)).or_default().1 = true;
     }
-
-    /// Everything that is made to go wrong, by name.
-    pub(super) fn faults_now(&self) -> FaultsView {
-        let mut all: BTreeMap<Target, (FaultSpec, bool)> = BTreeMap::new();
-        for link in self.faults.all() {
-            let faults = FaultSpec(link.plan());
-            // The names of links there are those of targets here.
-            if let (false, Ok(on)) = (faults.is_none(), link.name().parse()) {
-                all.entry(on).or_default().0 = faults;
-            }
-        }
-        for node in &self.commands.down {
-            all.entry(Target::Node(*node)).or_default().1 = true;
-        }
-        for end in self.trunks.iter().filter(|end| end.down) {
-            all.entry(Target::Trunk(end.name.clone())).or_default().1 = true;
-        }
-        FaultsView {
-            faults: all.into_iter().map(|(on, (faults, down))| FaultView { on, faults, down }).collect(),
-            partition: self.commands.partition.clone(),
-            crashed: self.commands.crashed.iter().copied().collect(),
-        }
+    for end in trunks.ends.iter().filter(|end| end.down) {
+        all.entry(Target::Trunk(end.name.clone())).or_default().1 = true;
     }
-
-    fn process(&self) -> Process {
-        Process::measure(self.started, self.listener.path().display().to_string(), self.wakeups)
-    }
-
-    fn trunk_end(&self, index: usize) -> TrunkEnd {
-        let end = &self.trunks[index];
-        let session = self.sessions.trunk(end.switch, end.trunk);
-        let open = end.ports.iter().filter_map(|port| self.connections.get(*port as usize)?.as_ref());
-        let open = open.filter(|connection| connection.role == Role::Trunk(index));
-        // The newest connection that has measured one.
-        let round_trip = open.clone().rev().find_map(Connection::round_trip).filter(|_| session.up);
-        let transports =
-            open.fold(self.sessions.ended(index), |sum, connection| sum.plus(connection.transport.statistics()));
-        let counted = self.switches.get(end.switch).and_then(|hosted| {
-            hosted.switch.statistics().of(Attached::Trunk(end.trunk, end.ids.1)).map(|port| port.classes)
-        });
-        TrunkEnd {
-            name: end.name.clone(),
-            switch: end.ids.0,
-            peer: end.ids.1,
-            transport: end.via.clone(),
-            up: session.up,
-            session: session.epoch,
-            since_us: session.since,
-            resets: session.resets,
-            rtt_us: round_trip,
-            retransmissions: transports.retransmitted,
-            faulted: self.faults.find(&trunk_name(&end.name)).map_or(0, |link| link.counts().total()),
-            faults: self.faults_of(&trunk_name(&end.name)),
-            classes: counted.as_ref().map(classes).unwrap_or_default(),
-        }
+    FaultsView {
+        faults: all.into_iter().map(|(on, (faults, down))| FaultView { on, faults, down }).collect(),
+        partition: commands.partition.clone(),
+        crashed: commands.crashed.iter().copied().collect(),
     }
 }

@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the loop waits for: descriptors by what they are.
 
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 
-use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
-use rustix::io::Errno;
-use telegraphos_service::shutdown::ShutdownHandle;
-use telegraphos_service::wait::timespec;
-
-use super::config::{FabricError, system};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use telegraphos_service::wait::Readiness;
 
 /// What a descriptor belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +21,8 @@ pub(super) enum Source {
 }
 
 impl Source {
-    fn data(self) -> epoll::EventData {
+    /// Its place in the set of what the loop waits for.
+    pub(super) fn place(self) -> u64 {
         let (kind, index) = match self {
             Source::Stop => (0, 0),
             Source::Listener => (1, 0),
@@ -35,12 +31,12 @@ impl Source {
             Source::Control => (4, 0),
             Source::Door => (5, 0),
         };
-        epoll::EventData::new_u64(kind << 32 | u64::from(index))
+        kind << 32 | u64::from(index)
     }
 
-    fn of(data: u64) -> Source {
-        let index = data as u32;
-        match data >> 32 {
+    fn at(place: u64) -> Source {
+        let index = place as u32;
+        match place >> 32 {
             0 => Source::Stop,
             1 => Source::Listener,
             2 => Source::Acceptor(index),
@@ -51,25 +47,10 @@ impl Source {
     }
 }
 
-#[derive(Debug)]
-pub(super) struct Watch {
-    epoll: OwnedFd,
-}
+/// Something to read, or the end of what the other end sends.
+pub(super) const READ: Readiness = Readiness { closing: true, ..Readiness::READ };
 
-/// What one wait brings at most; what is left follows with the next.
-const AT_ONCE: usize = 256;
-
-/// Readable, or ended.
-const READ: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP);
-
-/// What a descriptor is watched for, besides its end.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Interest {
-    pub(super) read: bool,
-    pub(super) write: bool,
-}
-
-/// What a descriptor is ready for.
+/// A descriptor that is ready.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ready {
     pub(super) source: Source,
@@ -77,56 +58,10 @@ pub(super) struct Ready {
     pub(super) ended: bool,
 }
 
-impl Watch {
-    /// An epoll set with the handle that ends the loop.
-    pub(super) fn new(stop: &ShutdownHandle) -> Result<Watch, FabricError> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("create an epoll set"))?;
-        let watch = Watch { epoll };
-        epoll::add(&watch.epoll, stop, Source::Stop.data(), epoll::EventFlags::IN)
-            .map_err(system("watch a descriptor"))?;
-        Ok(watch)
-    }
-
-    /// Readable when something is ready.
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.epoll.as_fd()
-    }
-
-    /// Watches a descriptor for reading.
-    pub(super) fn add(&self, fd: BorrowedFd<'_>, source: Source) -> Result<(), Errno> {
-        epoll::add(&self.epoll, fd, source.data(), READ)
-    }
-
-    /// Watches for something else.
-    pub(super) fn interest(&self, fd: BorrowedFd<'_>, source: Source, interest: Interest) -> Result<(), Errno> {
-        let mut flags = epoll::EventFlags::empty();
-        flags.set(READ, interest.read);
-        flags.set(epoll::EventFlags::OUT, interest.write);
-        epoll::modify(&self.epoll, fd, source.data(), flags)
-    }
-
-    /// Watches a descriptor no longer.
-    pub(super) fn remove(&self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
-        epoll::delete(&self.epoll, fd)
-    }
-
-    /// Sleeps until something is ready, for at most so many microseconds, if given; what is ready is appended.
-    pub(super) fn wait(&self, limit: Option<u64>, ready: &mut Vec<Ready>) -> Result<(), FabricError> {
-        let limit = limit.map(timespec);
-        let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; AT_ONCE];
-        let events = match epoll::wait(&self.epoll, &mut events, limit.as_ref()) {
-            Ok((events, _)) => events,
-            Err(Errno::INTR) => return Ok(()),
-            Err(e) => return Err(system("wait for events")(e)),
-        };
-        const ENDED: epoll::EventFlags =
-            epoll::EventFlags::HUP.union(epoll::EventFlags::ERR).union(epoll::EventFlags::RDHUP);
-        // Copies: events are packed.
-        ready.extend(events.iter().map(|event| {
-            let (data, flags) = (event.data, event.flags);
-            Ready { source: Source::of(data.u64()), ended: flags.intersects(ENDED) }
-        }));
-        Ok(())
+impl Ready {
+    /// What is ready at this place.
+    pub(super) fn at(place: u64, found: Readiness) -> Ready {
+        Ready { source: Source::at(place), ended: found.closing || found.ended }
     }
 }
 
@@ -152,7 +87,7 @@ mod tests {
             Source::Port(0),
             Source::Port(u32::MAX),
         ] {
-            assert_eq!(Source::of(source.data().u64()), source);
+            assert_eq!(Source::at(source.place()), source);
         }
     }
 }

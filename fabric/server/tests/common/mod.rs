@@ -2,19 +2,40 @@
 //! A fabric in a thread of the test, and the HIB's end of its links with the bookkeeping of credits.
 #![allow(dead_code, reason = "slow_reader.rs uses a part of this")]
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Mutex, mpsc};
 use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use telegraphos_fabric::{Config, Fabric, FabricError, ShutdownHandle};
 use telegraphos_link::LinkClient;
+use telegraphos_testkit::Ended;
+use telegraphos_topology::{Plan, Topology};
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::{Body, Class, NodeId, Packet, RemoteAddr, Status, WindowLayout};
 
 /// After so long without an expected frame a test fails: no assertion on speed, only against hanging for ever.
 const PATIENCE: i64 = 60;
+
+/// The command `telegraphos-fabric`.
+pub(crate) fn command() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_telegraphos-fabric"));
+    command.env_remove("RUST_LOG");
+    command
+}
+
+/// Its exit code, and what it writes to both outputs.
+pub(crate) fn run(args: &[&str]) -> (Option<i32>, String, String) {
+    let Ended { status, stdout, stderr } = Ended::of(command().args(args));
+    (status.code(), stdout, stderr)
+}
+
+/// A regular topology in one process.
+pub(crate) fn regular(name: &str, nodes: u32) -> Plan {
+    Plan::in_one_process(Topology::parse_flag(name, nodes).unwrap())
+}
 
 pub(crate) struct Served {
     pub(crate) path: PathBuf,
@@ -26,8 +47,7 @@ pub(crate) struct Served {
 
 pub(crate) fn serve(change: impl FnOnce(&mut Config)) -> Served {
     let dir = tempfile::tempdir().unwrap();
-    let served = serve_at(&dir.path().join("fabric"), change);
-    let mut served = served;
+    let mut served = serve_at(&dir.path().join("fabric"), change);
     served.dir = Some(dir);
     served
 }
@@ -229,6 +249,42 @@ pub(crate) fn traffic(node: &mut Node, peers: &[NodeId], count: u32, window: u32
             }
         }
     }
+}
+
+/// Each node sends so many stores to each other one, at most `window` unanswered; all at once.
+pub(crate) fn all_to_all<const N: usize>(nodes: [Node; N], count: u32, window: u32) -> [Node; N] {
+    let all = nodes.each_ref().map(|node| node.node);
+    let threads = nodes.map(|mut node| {
+        let peers: Vec<NodeId> = all.into_iter().filter(|peer| *peer != node.node).collect();
+        std::thread::spawn(move || {
+            traffic(&mut node, &peers, count, window, u64::from(count) * peers.len() as u64);
+            node
+        })
+    });
+    // Kept until all are done: one that left would be news to the others.
+    threads.map(|thread| thread.join().unwrap())
+}
+
+/// All nodes of a fabric, which know each other.
+pub(crate) fn all_of<const N: usize>(served: &Served) -> [Node; N] {
+    let mut nodes: [Node; N] = std::array::from_fn(|node| Node::join(served, node as NodeId));
+    for node in &mut nodes {
+        let others: Vec<NodeId> = (0..N as NodeId).filter(|peer| *peer != node.node).collect();
+        all_up(node, &others);
+    }
+    nodes
+}
+
+/// Until all peers are known, in whatever order: their incarnations in the order of `peers`.
+pub(crate) fn all_up(node: &mut Node, peers: &[NodeId]) -> Vec<u64> {
+    let mut known = BTreeMap::new();
+    while peers.iter().any(|peer| !known.contains_key(peer)) {
+        if let Frame::NodeUp { node, incarnation, .. } = node.expect("all peers", |f| matches!(f, Frame::NodeUp { .. }))
+        {
+            known.insert(node, incarnation);
+        }
+    }
+    peers.iter().map(|peer| known[peer]).collect()
 }
 
 /// The incarnation with which a peer comes up.

@@ -2,9 +2,9 @@
 //! Faults of reliable transports.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::event::epoll::{self, EventData, EventFlags};
+use telegraphos_service::wait::{Readiness, WaitSet};
 
 use super::delay::Delay;
 use super::link::{ChangeSignal, Seen};
@@ -13,6 +13,9 @@ use crate::{Acceptor, Received, Transport, TransportStatistics};
 
 /// Bytes taken from below at once.
 const BATCH: usize = 64 << 10;
+/// The places of the signal that the faults have changed, and of the transport below.
+const CHANGE: u64 = 0;
+const INNER: u64 = 1;
 
 /// A reliable transport with faults. Latency, jitter and rate delay its bytes. It cannot lose, corrupt, duplicate or
 /// reorder any, nor stay connected while it is down: instead of these faults the connection is reset, and the bytes
@@ -22,9 +25,9 @@ pub struct FaultyTransport {
     /// None once reset.
     inner: Option<Box<dyn Transport>>,
     /// Readable for: `inner`, as far as it is wanted at present, and `change`.
-    epoll: OwnedFd,
-    /// The events of `inner` that are watched.
-    watched: EventFlags,
+    set: WaitSet,
+    /// What `inner` is watched for.
+    watched: Readiness,
     change: ChangeSignal,
     seen: Seen,
     out: Delay,
@@ -40,12 +43,12 @@ pub struct FaultyTransport {
 impl FaultyTransport {
     /// `inner` with the faults of `link`.
     pub fn new(inner: Box<dyn Transport>, link: LinkFaults) -> io::Result<FaultyTransport> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let set = WaitSet::new()?;
         let change = link.change_signal()?;
-        epoll::add(&epoll, change.fd(), EventData::new_u64(0), EventFlags::IN)?;
+        set.add(change.fd(), CHANGE, Readiness::READ)?;
         let mut made = FaultyTransport {
-            epoll,
-            watched: EventFlags::empty(),
+            set,
+            watched: Readiness::NONE,
             change,
             out: Delay::new(Direction::Send, &link),
             into: Delay::new(Direction::Receive, &link),
@@ -63,22 +66,16 @@ impl FaultyTransport {
     /// Watches the events of `inner` that can be used now.
     fn watch(&mut self) -> io::Result<()> {
         let Some(inner) = &self.inner else { return Ok(()) };
-        let mut wanted = EventFlags::empty();
-        if !self.ended && self.into.room() > 0 {
-            wanted |= EventFlags::IN;
-        }
-        if inner.wants_write() {
-            wanted |= EventFlags::OUT;
-        }
+        let read = !self.ended && self.into.room() > 0;
+        let wanted = Readiness { read, write: inner.wants_write(), ..Readiness::NONE };
         if wanted != self.watched {
-            let data = EventData::new_u64(1);
-            // Not as an empty set: epoll would report hang-ups regardless, for ever.
-            if wanted.is_empty() {
-                epoll::delete(&self.epoll, inner.fd())?;
-            } else if self.watched.is_empty() {
-                epoll::add(&self.epoll, inner.fd(), data, wanted)?;
+            // Not for nothing: its hang-up would be reported regardless, for ever.
+            if !wanted.any() {
+                self.set.remove(inner.fd())?;
+            } else if !self.watched.any() {
+                self.set.add(inner.fd(), INNER, wanted)?;
             } else {
-                epoll::modify(&self.epoll, inner.fd(), data, wanted)?;
+                self.set.change(inner.fd(), INNER, wanted)?;
             }
             self.watched = wanted;
         }
@@ -112,9 +109,9 @@ impl FaultyTransport {
         if let Some(inner) = self.inner.take() {
             self.report(now, FaultKind::Reset);
             self.counted = inner.statistics();
-            if !self.watched.is_empty() {
+            if self.watched.any() {
                 // Its descriptor is closed at once anyway.
-                let _ = epoll::delete(&self.epoll, inner.fd());
+                let _ = self.set.remove(inner.fd());
             }
             // Wakes the user of this end; never cleared.
             self.change.raise();
@@ -130,7 +127,7 @@ impl FaultyTransport {
 
 impl Transport for FaultyTransport {
     fn fd(&self) -> BorrowedFd<'_> {
-        self.epoll.as_fd()
+        self.set.as_fd()
     }
 
     fn deadline(&self) -> Option<u64> {
