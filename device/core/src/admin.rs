@@ -10,9 +10,9 @@ use telegraphos_wire::admin::SLOTS;
 #[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct Admin {
     /// Slots in use, with the `seq` of their command; 0 until it is loaded.
-    busy: BTreeMap<u32, u32>,
+    pub(crate) busy: BTreeMap<u32, u32>,
     /// Contexts whose close waits for stores to their status pages, and the slots to complete then.
-    closing: BTreeMap<u16, u32>,
+    pub(crate) closing: BTreeMap<u16, u32>,
 }
 
 impl Admin {
@@ -27,30 +27,5 @@ impl Admin {
         }
         self.busy.insert(slot, 0);
         Ok(())
-    }
-
-    /// Records the `seq` of a slot's loaded command.
-    pub(crate) fn loaded(&mut self, slot: u32, seq: u32) {
-        self.busy.insert(slot, seq);
-    }
-
-    /// The `seq` of a slot's command; `None` if the slot is free.
-    pub(crate) fn seq(&self, slot: u32) -> Option<u32> {
-        self.busy.get(&slot).copied()
-    }
-
-    /// Frees a slot for the next command.
-    pub(crate) fn release(&mut self, slot: u32) {
-        self.busy.remove(&slot);
-    }
-
-    /// Delays the completion of a CONTEXT_CLOSE until the stores to the context's status page have ended.
-    pub(crate) fn close_later(&mut self, context: u16, slot: u32) {
-        self.closing.insert(context, slot);
-    }
-
-    /// Takes the slot that waits for this context to close, if any.
-    pub(crate) fn take_closing(&mut self, context: u16) -> Option<u32> {
-        self.closing.remove(&context)
     }
 }

@@ -9,13 +9,13 @@ use telegraphos_wire::NodeId;
 impl Hib {
     /// Reads what is used of the board for every event.
     pub fn look_ahead(&self) {
-        black_box((self.deadline(), self.ctx.is_quiescent(), self.ctx.has_no_follow_ups(), self.ctx.link.is_up()));
-        black_box((self.requester.waiting_total, self.ctx.counters.events));
+        black_box((self.deadline(), self.ctx.steps.is_empty(), self.ctx.follow_ups.is_empty(), self.ctx.link.is_up()));
+        black_box((self.requester.pressure.waiting, self.ctx.counters.events));
     }
 
     /// Reads what is used of the board for a packet of `source`.
     pub fn look_ahead_of(&self, source: NodeId) {
-        black_box(self.requester.peers[usize::from(source)].requests_sent);
+        black_box(self.requester.peers.table[usize::from(source)].requests_sent);
         self.responder.look_ahead(source);
         self.ctx.answers.look_ahead(source);
     }

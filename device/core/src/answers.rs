@@ -21,7 +21,8 @@ pub(crate) struct Refusals {
     /// By node: imports and their last refused epochs, ascending. Empty for a node of which nothing was refused: then a
     /// look-up is an index.
     epochs: ByNode<Vec<(u16, u32)>>,
-    len: usize,
+    /// Number of entries of all nodes.
+    pub(crate) len: usize,
     entries: Account<NodeId>,
 }
 
@@ -70,22 +71,17 @@ impl Refusals {
     }
 
     /// Removes all entries. After a reset of this node, stores for its earlier incarnation are refused anyway.
-    fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.epochs.values_mut().for_each(|epochs| *epochs = Vec::new());
         self.len = 0;
         self.entries.clear();
-    }
-
-    /// Number of entries of all nodes.
-    pub(crate) fn len(&self) -> usize {
-        self.len
     }
 }
 
 /// Records of replies; see the module documentation.
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct Answers {
-    refusals: Refusals,
+    pub(crate) refusals: Refusals,
     /// By source: its session, and the number of its requests performed in the current sessions of both nodes, modulo
     /// 2^32.
     performed: ByNode<(u64, u32)>,
@@ -103,21 +99,6 @@ impl Answers {
     /// Reads what a request of `source` needs.
     pub(crate) fn look_ahead(&self, source: NodeId) {
         std::hint::black_box(self.performed[usize::from(source)]);
-    }
-
-    /// Number of recorded refused epochs.
-    pub(crate) fn refused_epochs(&self) -> usize {
-        self.refusals.len()
-    }
-
-    /// Removes the refusals of a node that is down or has a new incarnation.
-    pub(crate) fn forget_refusals(&mut self, node: NodeId) {
-        self.refusals.forget(node);
-    }
-
-    /// Removes all refusals. Called on reset.
-    pub(crate) fn forget_all_refusals(&mut self) {
-        self.refusals.clear();
     }
 
     /// Returns whether a store of the request's import was refused before it, so that it must be refused as well (SPEC

@@ -6,45 +6,12 @@ use crate::ctx::StepOwner;
 use crate::events::Cause;
 use crate::hib::{Hib, below_launcher, below_replicas};
 use crate::numbered::ones;
+use crate::requester::Import;
 use crate::{Bar, Notice, Step, StepResult};
 use crate::{launch, replica};
 use telegraphos_wire::admin::{self, BLOCK_SIZE, Command, Completion, SLOTS};
 use telegraphos_wire::regs::{self, Access, Register};
 use telegraphos_wire::{Status, UNIT_SHIFT};
-
-/// Outcome of an accepted command.
-enum Outcome {
-    /// The command is complete. [`Ctx::complete`](crate::ctx::Ctx::complete) adds the slot's `seq`.
-    Complete(Completion),
-    /// The part that executes the command completes the slot later.
-    Pending,
-}
-
-impl From<()> for Outcome {
-    fn from((): ()) -> Outcome {
-        Outcome::Complete(Completion::of(0, Status::Ok))
-    }
-}
-
-/// True means complete, false pending.
-impl From<bool> for Outcome {
-    fn from(done: bool) -> Outcome {
-        if done { Outcome::from(()) } else { Outcome::Pending }
-    }
-}
-
-/// A generation, which the completion reports.
-impl From<u64> for Outcome {
-    fn from(generation: u64) -> Outcome {
-        Outcome::Complete(Completion { generation, ..Completion::of(0, Status::Ok) })
-    }
-}
-
-impl From<Completion> for Outcome {
-    fn from(completion: Completion) -> Outcome {
-        Outcome::Complete(completion)
-    }
-}
 
 impl Hib {
     /// Returns whether an offset lies in the MSI-X table, which the shell emulates.
@@ -67,16 +34,11 @@ impl Hib {
 
     /// The value of a register, as the guest would read it. Has no side effect.
     pub fn register(&self, register: Register) -> u64 {
+        let counters = &self.ctx.counters;
         match register {
             Register::Magic => regs::MAGIC,
             Register::Version => regs::VERSION,
-            Register::Capabilities => {
-                if self.ctx.config.msix {
-                    regs::CAP_MSIX
-                } else {
-                    0
-                }
-            }
+            Register::Capabilities => u64::from(self.ctx.config.msix) * regs::CAP_MSIX,
             Register::Node => u64::from(self.ctx.config.node),
             Register::NodeBits => u64::from(self.ctx.config.window.node_bits),
             Register::OffsetBits => u64::from(self.ctx.config.window.offset_bits),
@@ -87,53 +49,47 @@ impl Hib {
             Register::AdminSlots => SLOTS as u64,
             Register::Incarnation => self.ctx.incarnation,
             Register::StatusBits => {
-                let mut bits = 0;
-                if self.ctx.link.is_up() {
-                    bits |= regs::STATUS_LINK_UP;
-                }
-                if self.requester.any_congested() || self.launcher.any_stopped() {
-                    bits |= regs::STATUS_CONGESTED;
-                }
-                if self.ctx.registers.error != 0 {
-                    bits |= regs::STATUS_ERROR;
-                }
-                bits
+                let congested =
+                    self.requester.imports.open().any(Import::is_stopped) || self.launcher.congestion.any_stopped();
+                u64::from(self.ctx.link.is_up()) * regs::STATUS_LINK_UP
+                    | u64::from(congested) * regs::STATUS_CONGESTED
+                    | u64::from(self.ctx.registers.error != 0) * regs::STATUS_ERROR
             }
             Register::Control => {
-                u64::from(self.ctx.registers.control) | if self.ctx.resetting { regs::CONTROL_RESET } else { 0 }
+                u64::from(self.ctx.registers.control) | u64::from(self.ctx.resetting) * regs::CONTROL_RESET
             }
             Register::Error => self.ctx.registers.error,
             Register::ErrorAddress => self.ctx.registers.error_address,
             Register::ErrorAck | Register::AdminDoorbell => 0,
             Register::EventBase => self.ctx.events.base,
             Register::EventSize => u64::from(self.ctx.events.size),
-            Register::EventConsumer => u64::from(self.ctx.events.consumer()),
+            Register::EventConsumer => u64::from(self.ctx.events.consumer),
             Register::EventIndex => self.ctx.events.index,
             Register::AdminBase => self.ctx.registers.admin_base,
-            Register::Special => self.launcher.special(),
+            Register::Special => self.launcher.arguments.special(),
             #[cfg(feature = "bugs")]
-            Register::Process => u64::from(self.launcher.running_process()),
+            Register::Process => u64::from(self.launcher.arguments.variants.process),
             // Only the launch styles of the feature `bugs` use it.
             #[cfg(not(feature = "bugs"))]
             Register::Process => 0,
             Register::Counters => u64::from(self.ctx.config.counters),
             Register::DirectPair => self.ctx.config.direct_pair,
-            Register::ErrorCount
-            | Register::CountStores
-            | Register::CountLoads
-            | Register::CountServed
-            | Register::CountRefused
-            | Register::CountDropped
-            | Register::CountCongested
-            | Register::CountEvents
-            | Register::CountAtomics
-            | Register::CountCopies
-            | Register::CountBadKeys
-            | Register::CountEnqueues
-            | Register::CountElements
-            | Register::CountOverflows
-            | Register::CountReflected
-            | Register::CountCounterStalls => self.ctx.counters.value(register),
+            Register::ErrorCount => counters.errors,
+            Register::CountStores => counters.stores,
+            Register::CountLoads => counters.loads,
+            Register::CountServed => counters.served,
+            Register::CountRefused => counters.refused,
+            Register::CountDropped => counters.dropped,
+            Register::CountCongested => counters.congested,
+            Register::CountEvents => counters.events,
+            Register::CountAtomics => counters.atomics,
+            Register::CountCopies => counters.copies,
+            Register::CountBadKeys => counters.bad_keys,
+            Register::CountEnqueues => counters.enqueues,
+            Register::CountElements => counters.elements,
+            Register::CountOverflows => counters.overflows,
+            Register::CountReflected => counters.reflected,
+            Register::CountCounterStalls => counters.counter_stalls,
         }
     }
 
@@ -173,9 +129,9 @@ impl Hib {
             Register::EventConsumer => self.ctx.consume_events(data as u32),
             Register::AdminBase => self.ctx.registers.admin_base = data,
             Register::AdminDoorbell => self.doorbell(data as u32),
-            Register::Special => self.launcher.set_special(&self.requester, data),
+            Register::Special => self.launcher.arguments.set_special(&self.requester, data),
             #[cfg(feature = "bugs")]
-            Register::Process => self.launcher.set_process(data as u16),
+            Register::Process => self.launcher.arguments.variants.run(data as u16),
             _ => {}
         }
     }
@@ -201,66 +157,71 @@ impl Hib {
 
     /// Executes the loaded command of a slot. A failed load latches an error and frees the slot without a completion.
     pub(crate) fn command_loaded(&mut self, slot: u32, result: StepResult) {
-        let command = match result {
-            StepResult::Command(command) => command,
-            StepResult::Failed(status) => {
-                self.ctx.admin.release(slot);
-                return self.ctx.own_memory_failed(self.ctx.registers.slot_address(slot), status);
+        let StepResult::Command(command) = result else {
+            self.ctx.admin.busy.remove(&slot);
+            if let StepResult::Failed(status) = result {
+                self.ctx.own_memory_failed(self.ctx.registers.slot_address(slot), status);
             }
-            StepResult::Loaded(_) | StepResult::Block(_) | StepResult::Lent(_) | StepResult::Stored => {
-                return self.ctx.admin.release(slot);
-            }
+            return;
         };
-        self.ctx.admin.loaded(slot, command.seq);
-        let status = match self.execute(slot, &command) {
-            Ok(Outcome::Pending) => return,
-            Ok(Outcome::Complete(completion)) => return self.ctx.complete(slot, completion),
-            Err(status) => status,
-        };
-        self.ctx.notice(Notice::Admin { opcode: command.opcode, status });
+        self.ctx.admin.busy.insert(slot, command.seq);
+        match self.execute(slot, &command) {
+            Ok(None) => {}
+            Ok(Some(completion)) => self.ctx.complete(slot, completion),
+            Err(status) => self.refuse_command(slot, command.opcode, status),
+        }
+    }
+
+    /// Completes a command with an error.
+    fn refuse_command(&mut self, slot: u32, opcode: u32, status: Status) {
+        self.ctx.notice(Notice::Admin { opcode, status });
         self.ctx.complete_status(slot, status);
     }
 
-    /// Passes a command to the part that executes it. An error becomes the status of the completion.
-    fn execute(&mut self, slot: u32, command: &Command) -> Result<Outcome, Status> {
-        let pending = |()| Outcome::Pending;
+    /// Passes a command to the part that executes it. An error becomes the status of the completion; `None` if the part
+    /// completes the slot later. [`Ctx::complete`](crate::ctx::Ctx::complete) adds the slot's `seq`.
+    fn execute(&mut self, slot: u32, command: &Command) -> Result<Option<Completion>, Status> {
+        let ok = || Completion::of(0, Status::Ok);
+        let (done, later) = (|()| Some(ok()), |()| None);
+        let if_done = |done: bool| done.then(ok);
+        let with = |generation: u64| Some(Completion { generation, ..ok() });
         match command.opcode {
-            admin::CONTEXT_OPEN => self.requester.open_context(&self.ctx, command).map(Outcome::from),
-            admin::CONTEXT_CLOSE => self.context_close(slot, command).map(Outcome::from),
-            admin::GRANT_SET => self.grants.set(&self.ctx, command).map(Outcome::from),
-            admin::GRANT_RANGE | admin::GRANT_GATED => self.grants.set_range(&mut self.ctx, slot, command).map(pending),
-            admin::GRANT_CLEAR => self.grant_clear(slot, command).map(Outcome::from),
-            admin::SEGMENT_PUBLISH => self.grants.publish(&self.ctx, command).map(Outcome::from),
-            admin::SEGMENT_WITHDRAW => self.grants.withdraw(command).map(Outcome::from),
-            admin::QUEUE_SET => self.queue_set(command).map(Outcome::from),
-            admin::QUEUE_RESUME => self.queues.resume(&mut self.ctx, &self.grants, slot, command.index).map(pending),
-            admin::REPLICA_SET => self.replica_set(slot, command).map(Outcome::from),
-            admin::REPLICA_MOVE => self.replicas.move_home(below_replicas!(self), slot, command.index).map(pending),
-            admin::REPLICA_INVALID => self.replicas.unmapped(&mut self.ctx, command.index).map(Outcome::from),
-            admin::REPLICA_CLEAR => self.replicas.clear(below_replicas!(self), slot, command.index).map(Outcome::from),
-            admin::LOOKUP => self.requester.lookup(&mut self.ctx, slot, command).map(pending),
-            admin::IMPORT_SET => self.requester.open(&mut self.ctx, slot, command).map(Outcome::from),
-            admin::IMPORT_CLEAR => self.requester.close(&mut self.ctx, slot, command).map(Outcome::from),
-            admin::IMPORT_QUIET => self.requester.settle(slot, command).map(Outcome::from),
-            admin::IMPORT_ACK => self.requester.acknowledge(&mut self.ctx, command).map(Outcome::from),
-            admin::LAUNCH => self.launcher.admin_launch(below_launcher!(self), slot, command).map(pending),
-            admin::COUNTER_SET => self.requester.page_counters.set(&self.ctx, command).map(Outcome::from),
-            admin::COUNTER_GET => self.requester.page_counters.get(command).map(Outcome::from),
+            admin::CONTEXT_OPEN => self.requester.contexts.open(&self.ctx, command).map(done),
+            admin::CONTEXT_CLOSE => self.context_close(slot, command).map(if_done),
+            admin::GRANT_SET => self.grants.set(&self.ctx, command).map(with),
+            admin::GRANT_RANGE | admin::GRANT_GATED => self.grants.set_range(&mut self.ctx, slot, command).map(later),
+            admin::GRANT_CLEAR => self.grant_clear(slot, command).map(if_done),
+            admin::SEGMENT_PUBLISH => self.grants.publish(&self.ctx, command).map(done),
+            admin::SEGMENT_WITHDRAW => {
+                let withdrawn = self.grants.segments.remove(&command.name).map(|_| ());
+                withdrawn.ok_or(Status::NoSegment).map(done)
+            }
+            admin::QUEUE_SET => self.queue_set(command).map(with),
+            admin::QUEUE_RESUME => self.queues.resume(&mut self.ctx, &self.grants, slot, command.index).map(later),
+            admin::REPLICA_SET => self.replica_set(slot, command).map(if_done),
+            admin::REPLICA_MOVE => self.replicas.move_home(below_replicas!(self), slot, command.index).map(later),
+            admin::REPLICA_INVALID => self.replicas.unmapped(&mut self.ctx, command.index).map(done),
+            admin::REPLICA_CLEAR => self.replicas.clear(below_replicas!(self), slot, command.index).map(if_done),
+            admin::LOOKUP => self.requester.lookup(&mut self.ctx, slot, command).map(later),
+            admin::IMPORT_SET => self.requester.open(&mut self.ctx, slot, command).map(if_done),
+            admin::IMPORT_CLEAR => self.requester.close(&mut self.ctx, slot, command).map(if_done),
+            admin::IMPORT_QUIET => self.requester.settle(slot, command).map(if_done),
+            admin::IMPORT_ACK => self.requester.acknowledge(&mut self.ctx, command).map(done),
+            admin::LAUNCH => self.launcher.admin_launch(below_launcher!(self), slot, command).map(later),
+            admin::COUNTER_SET => self.requester.page_counters.set(&self.ctx, command).map(done),
+            admin::COUNTER_GET => self.requester.page_counters.get(command).map(Some),
             _ => Err(Status::Invalid),
         }
     }
 
     /// The list of a GRANT_RANGE has been read, or could not be: completes the command.
     pub(crate) fn runs_read(&mut self, slot: u32, result: &StepResult) {
-        match self.grants.runs_read(slot, result) {
+        match self.grants.ranges.read(slot, result) {
             Ok(generation) => {
                 let completion = Completion { generation, ..Completion::of(0, Status::Ok) };
                 self.ctx.complete(slot, completion);
             }
-            Err(status) => {
-                self.ctx.notice(Notice::Admin { opcode: admin::GRANT_RANGE, status });
-                self.ctx.complete_status(slot, status);
-            }
+            Err(status) => self.refuse_command(slot, admin::GRANT_RANGE, status),
         }
     }
 
@@ -272,7 +233,7 @@ impl Hib {
 
     /// QUEUE_SET. The context that the queue notifies must be open.
     fn queue_set(&mut self, command: &Command) -> Result<u64, Status> {
-        let known = u16::try_from(command.queue().context).is_ok_and(|c| self.requester.contexts.contains(c));
+        let known = u16::try_from(command.queue().context).is_ok_and(|c| self.requester.contexts.table.contains(c));
         if !known {
             return Err(Status::Invalid);
         }
@@ -281,23 +242,22 @@ impl Hib {
 
     /// Closes a context. Returns `Ok(false)` if stores to its status page are pending; the slot completes after them.
     fn context_close(&mut self, slot: u32, command: &Command) -> Result<bool, Status> {
-        self.requester.close_context(command.context)?;
+        self.requester.contexts.close(command.context)?;
         if self.launcher.forget_context(command.context) {
             self.ctx.cause(Cause::ContextState(command.context));
         }
         let done = !self.ctx.tables.writes_status(command.context);
         if !done {
-            self.ctx.admin.close_later(command.context, slot);
+            self.ctx.admin.closing.insert(command.context, slot);
         }
         Ok(done)
     }
 
     /// Completes a pending CONTEXT_CLOSE if no store to the context's status page is left.
     pub(crate) fn finish_context_close(&mut self, context: u16) {
-        if self.ctx.tables.writes_status(context) {
-            return;
-        }
-        if let Some(slot) = self.ctx.admin.take_closing(context) {
+        let Some(slot) = self.ctx.admin.closing.get(&context).copied() else { return };
+        if !self.ctx.tables.writes_status(context) {
+            self.ctx.admin.closing.remove(&context);
             self.ctx.complete_status(slot, Status::Ok);
         }
     }

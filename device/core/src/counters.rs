@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Statistics of the board.
 
-use telegraphos_wire::regs::Register;
-
 /// Statistics of the board since its last reset. No protocol decision depends on them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -43,28 +41,4 @@ pub struct Counters {
     pub bad_keys: u64,
     /// Errors, including those that found another one latched.
     pub errors: u64,
-}
-
-impl Counters {
-    /// The value of a counter register; ERROR_COUNT for any other.
-    pub(crate) fn value(&self, register: Register) -> u64 {
-        match register {
-            Register::CountStores => self.stores,
-            Register::CountLoads => self.loads,
-            Register::CountServed => self.served,
-            Register::CountRefused => self.refused,
-            Register::CountDropped => self.dropped,
-            Register::CountCongested => self.congested,
-            Register::CountEvents => self.events,
-            Register::CountAtomics => self.atomics,
-            Register::CountCopies => self.copies,
-            Register::CountBadKeys => self.bad_keys,
-            Register::CountEnqueues => self.enqueues,
-            Register::CountElements => self.elements,
-            Register::CountOverflows => self.overflows,
-            Register::CountReflected => self.reflected,
-            Register::CountCounterStalls => self.counter_stalls,
-            _ => self.errors,
-        }
-    }
 }

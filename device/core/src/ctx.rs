@@ -5,7 +5,7 @@
 //! it. This module depends on no part above it.
 
 use crate::admin::Admin;
-use crate::answers::Answers;
+use crate::answers::{Answers, refusal};
 use crate::config::{Bug, SHORT_BLOCK, TURN_BYTES};
 use crate::due::{Due, DueAcknowledgements};
 use crate::events::{Cause, Events, Stored};
@@ -15,7 +15,7 @@ use crate::numbered::Numbered;
 use crate::registers::Registers;
 use crate::rings::Rings;
 use crate::tables::{AfterWrite, Tables, Written};
-use crate::{Action, Bar, Counters, HibConfig, Notice, RingAction, Step, StepId, StepResult, Token};
+use crate::{Action, Bar, Counters, HibConfig, Notice, RingAction, Step, StepResult, Token};
 use std::collections::VecDeque;
 use telegraphos_wire::admin::{COMPLETION_OFFSET, Completion};
 use telegraphos_wire::regs::{CONTROL_IRQ_ENABLE, Register};
@@ -126,11 +126,13 @@ pub(crate) struct Ctx {
     pub(crate) counters: Counters,
     /// Actions collected for the shell while an event is handled.
     pub(crate) out: Vec<Action>,
-    follow_ups: VecDeque<FollowUp>,
+    /// Calls that are deferred to parts above, in order.
+    pub(crate) follow_ups: VecDeque<FollowUp>,
     /// Packets of this node to itself, one for each [`FollowUp::OwnPacket`]. Kept apart, since they are much larger
     /// than the other follow-ups.
-    own_packets: VecDeque<Packet>,
-    steps: Numbered<StepOwner>,
+    pub(crate) own_packets: VecDeque<Packet>,
+    /// Guest-memory steps in flight.
+    pub(crate) steps: Numbered<StepOwner>,
     turn: Turn,
 }
 
@@ -258,19 +260,9 @@ impl Ctx {
         self.follow_ups.push_back(follow_up);
     }
 
-    /// Takes the packet of the [`FollowUp::OwnPacket`] that was taken last.
-    pub(crate) fn take_own_packet(&mut self) -> Option<Packet> {
-        self.own_packets.pop_front()
-    }
-
-    /// Takes the oldest follow-up.
-    pub(crate) fn next_follow_up(&mut self) -> Option<FollowUp> {
-        self.follow_ups.pop_front()
-    }
-
-    /// Returns whether no follow-up is pending.
-    pub(crate) fn has_no_follow_ups(&self) -> bool {
-        self.follow_ups.is_empty()
+    /// Requests of this node to itself may continue.
+    pub(crate) fn serve_own(&mut self) {
+        self.defer(FollowUp::Serve(self.config.node));
     }
 
     // ---- steps ----
@@ -286,16 +278,6 @@ impl Ctx {
         if !self.has(Bug::KeepLoans) {
             self.out.push(Action::Recall { address, length });
         }
-    }
-
-    /// Removes a completed step and returns its owner; `None` for an unknown id.
-    pub(crate) fn take_step(&mut self, step: StepId) -> Option<StepOwner> {
-        self.steps.remove(step)
-    }
-
-    /// Returns whether no step is in flight.
-    pub(crate) fn is_quiescent(&self) -> bool {
-        self.steps.is_empty()
     }
 
     /// Returns whether a block of a copy, or a look at an armed word, has a step in flight on one of these export
@@ -329,6 +311,11 @@ impl Ctx {
         }
     }
 
+    /// Answers a request with a refusal.
+    pub(crate) fn refuse(&mut self, packet: &Packet, status: Status) {
+        self.reply_to(packet, refusal(&packet.body, status));
+    }
+
     /// Acknowledges a store or block that was performed, or an element that was appended: at the end of the turn,
     /// together with others of the same node. By a ring, and within this node, at once: no packet is saved there.
     pub(crate) fn acknowledge(&mut self, packet: &Packet) {
@@ -351,11 +338,12 @@ impl Ctx {
 
     /// Sends all acknowledgements that are due.
     pub(crate) fn send_all_due(&mut self) {
-        let mut all = self.due.take_all();
+        let mut all = std::mem::take(&mut self.due.due);
         for due in all.drain(..) {
             self.send_due(due);
         }
-        self.due.reuse(all);
+        // Its memory is used again.
+        self.due.due = all;
     }
 
     /// The session of the requester that a packet belongs to: its incarnation, or for this node itself the number of
@@ -387,7 +375,7 @@ impl Ctx {
 
     /// Writes the completion of a slot: result words first, `{seq, status}` last.
     pub(crate) fn complete(&mut self, slot: u32, completion: Completion) {
-        let Some(seq) = self.admin.seq(slot) else { return };
+        let Some(seq) = self.admin.busy.get(&slot).copied() else { return };
         let at = self.registers.slot_address(slot) + COMPLETION_OFFSET as u64;
         let stores = [
             (at + 8, u64::from(completion.index) | u64::from(completion.count) << 32),
@@ -423,7 +411,7 @@ impl Ctx {
     /// Writes a counter word of a status page. At most one store per word is in flight, so that the value in memory
     /// never decreases.
     pub(crate) fn count_in_status(&mut self, context: u16, address: u64, value: u64) {
-        if self.tables.set_counter(address, value) {
+        if self.tables.counting.insert(address, value).is_none() {
             self.write_status(context, [(address, value)], AfterWrite::Counted(context, address, value), false);
         }
     }
@@ -440,7 +428,7 @@ impl Ctx {
 
     /// Starts the table writes that waited for bus mastering.
     pub(crate) fn advance_writes(&mut self) {
-        for number in self.tables.numbers() {
+        for number in self.tables.writes.numbers() {
             self.advance_write(number);
         }
     }
@@ -491,7 +479,7 @@ impl Ctx {
                 StepOwner::EventIndex,
             ),
             Stored::Compare { .. } if self.bus_master => {
-                let count = self.events.consumer();
+                let count = self.events.consumer;
                 self.event_counted(Some(count));
             }
             Stored::Compare { .. } => self.event_counted(None),
@@ -545,10 +533,9 @@ impl Ctx {
     /// EVENT_CONSUMER was written. Raises the interrupt again if events remain, unless the driver counts in memory:
     /// then it looks for them itself.
     pub(crate) fn consume_events(&mut self, consumer: u32) {
-        if self.events.index != 0 {
-            return self.events.announced(consumer);
-        }
         match self.events.consume(consumer) {
+            // It announces room. A count that is older than what has been read in memory is ignored.
+            _ if self.events.index != 0 => {}
             Ok(()) => self.interrupt_if(self.events.unconsumed()),
             Err(status) => self.latch_error(Bar::Control, Register::EventConsumer.offset(), 4, status),
         }

@@ -54,7 +54,7 @@ impl Due {
 #[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct DueAcknowledgements {
     /// At most one entry for each node, in the order of their first requests.
-    due: Vec<Due>,
+    pub(crate) due: Vec<Due>,
 }
 
 impl DueAcknowledgements {
@@ -85,16 +85,6 @@ impl DueAcknowledgements {
     pub(crate) fn take(&mut self, node: NodeId) -> Option<Due> {
         let at = self.due.iter().position(|due| due.node == node)?;
         Some(self.due.remove(at))
-    }
-
-    pub(crate) fn take_all(&mut self) -> Vec<Due> {
-        std::mem::take(&mut self.due)
-    }
-
-    /// Gives the memory back that [`DueAcknowledgements::take_all`] took.
-    pub(crate) fn reuse(&mut self, mut memory: Vec<Due>) {
-        memory.clear();
-        self.due = memory;
     }
 }
 
@@ -128,7 +118,7 @@ mod tests {
         assert_eq!(tags(due.add(&write(1, 257, 8))), Some((1, vec![256])));
         assert_eq!(tags(due.take(1)), Some((1, vec![257])));
         assert_eq!(tags(due.take(1)), None);
-        assert_eq!(due.take_all().into_iter().map(|due| tags(Some(due))).collect::<Vec<_>>(), [Some((2, vec![0]))]);
+        assert_eq!(due.due.drain(..).map(|due| tags(Some(due))).collect::<Vec<_>>(), [Some((2, vec![0]))]);
         assert!(due.is_empty());
     }
 

@@ -43,7 +43,8 @@ pub(crate) struct Events {
     /// Address of the word in which the driver counts what it has consumed; 0: it writes EVENT_CONSUMER.
     pub(crate) index: u64,
     posted: u32,
-    consumer: u32,
+    /// What the driver has consumed, as far as it has said.
+    pub(crate) consumer: u32,
     posting: bool,
     pending: BTreeSet<Cause>,
     order: VecDeque<Cause>,
@@ -54,11 +55,6 @@ impl Events {
     pub(crate) fn disable(&mut self) {
         self.size = 0;
         self.posting = false;
-    }
-
-    /// The consumer index, as the driver wrote it last.
-    pub(crate) fn consumer(&self) -> u32 {
-        self.consumer
     }
 
     /// Returns whether the ring has events that the driver has not consumed.
@@ -118,11 +114,6 @@ impl Events {
         // may.
         let was_empty = result.is_err() || count.is_none_or(|count| count == before);
         (Stored::Posted { was_empty }, result)
-    }
-
-    /// A driver that counts in memory announces room. A count that is older than what has been read there is ignored.
-    pub(crate) fn announced(&mut self, count: u32) {
-        let _older = self.consume(count);
     }
 
     /// Ends the entry that was stored. Returns whether the ring was empty before; `None` if it has been disabled

@@ -6,6 +6,7 @@
 //! refused ([`Grants::translate`]). `control` calls this module for admin commands; the responder, queues, launcher and
 //! replicas call it to check accesses.
 
+use crate::HibConfig;
 use crate::answers::refusal;
 use crate::config::Bug;
 use crate::ctx::Ctx;
@@ -13,7 +14,6 @@ use crate::interface::Place;
 use crate::keyed::Key;
 use crate::ranges::{Range, Ranges, admits};
 use crate::table::Table;
-use crate::{HibConfig, StepResult};
 use std::collections::BTreeMap;
 use telegraphos_wire::admin::Command;
 use telegraphos_wire::packet::Name;
@@ -37,7 +37,7 @@ pub(crate) struct Grant {
 
 /// A published name, and the pages that it stands for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Segment {
+pub(crate) struct Segment {
     page: u32,
     count: u32,
     length: u64,
@@ -68,13 +68,14 @@ pub(crate) struct Closing {
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct Grants {
     /// Pages by themselves, so that an access to one is one look-up.
-    pages: Table<Grant>,
-    ranges: Ranges,
-    segments: BTreeMap<Name, Segment>,
+    pub(crate) pages: Table<Grant>,
+    pub(crate) ranges: Ranges,
+    pub(crate) segments: BTreeMap<Name, Segment>,
     generation: u64,
-    clearing: Vec<Clearing>,
+    /// Their pages stay in use until the steps in flight have ended.
+    pub(crate) clearing: Vec<Clearing>,
     /// At most one for each unfinished operation.
-    closing: Vec<Closing>,
+    pub(crate) closing: Vec<Closing>,
 }
 
 impl Grants {
@@ -90,61 +91,16 @@ impl Grants {
         }
     }
 
-    /// The grant of an export page by itself.
-    pub(crate) fn get(&self, page: u32) -> Option<&Grant> {
-        self.pages.get(page)
-    }
-
-    /// The grant of an export page, for modification.
-    pub(crate) fn get_mut(&mut self, page: u32) -> Option<&mut Grant> {
-        self.pages.get_mut(page)
-    }
-
-    /// Inserts the grant of a queue's page, which the queues have checked.
-    pub(crate) fn insert(&mut self, page: u32, grant: Grant) {
-        self.pages.insert(page, grant);
-    }
-
-    /// Revokes the grant of a page.
-    pub(crate) fn remove(&mut self, page: u32) {
-        self.pages.remove(page);
-    }
-
-    /// Delays a revocation until the steps in flight on its pages have ended. Its pages stay in use until then.
-    pub(crate) fn clear_later(&mut self, clearing: Clearing) {
-        self.clearing.push(clearing);
-    }
-
     /// Returns whether there are delayed revocations, or gates that are not closed yet.
     pub(crate) fn is_clearing(&self) -> bool {
         !self.clearing.is_empty() || !self.closing.is_empty()
-    }
-
-    /// TG_OP_GATE; see [`Ranges::gate`].
-    pub(crate) fn gate(&mut self, context: u16, at: (u32, u64), open: (u64, u64)) -> Result<bool, Status> {
-        self.ranges.gate(context, at, open)
-    }
-
-    /// Delays the end of an operation until no access to its range is in flight.
-    pub(crate) fn close_later(&mut self, closing: Closing) {
-        self.closing.push(closing);
-    }
-
-    /// Takes all gates that are not closed yet, so that the caller can check their pages.
-    pub(crate) fn take_closing(&mut self) -> Vec<Closing> {
-        std::mem::take(&mut self.closing)
-    }
-
-    /// Takes all delayed revocations, so that the caller can check their pages.
-    pub(crate) fn take_clearing(&mut self) -> Vec<Clearing> {
-        std::mem::take(&mut self.clearing)
     }
 
     /// Removes all grants and names. Generations continue to grow.
     pub(crate) fn reset(&mut self, ctx: &Ctx) {
         if !ctx.has(Bug::KeepGrantsOnReset) {
             self.pages.clear();
-            self.ranges.reset(&ctx.config);
+            self.ranges = Ranges::new(&ctx.config);
         }
         self.segments.clear();
         self.clearing.clear();
@@ -204,7 +160,7 @@ impl Grants {
     }
 
     /// GRANT_RANGE, GRANT_GATED. Starts to read runs of a range; the slot completes when they are known
-    /// ([`Grants::runs_read`]).
+    /// ([`Ranges::read`]).
     pub(crate) fn set_range(&mut self, ctx: &mut Ctx, slot: u32, command: &Command) -> Result<(), Status> {
         if self.clearing.iter().any(|clearing| clearing.page == command.index) {
             return Err(Status::Busy);
@@ -213,16 +169,6 @@ impl Grants {
         // That of imports by a name, if it has a gate.
         self.new_generation();
         self.ranges.set(ctx, slot, command, generation)
-    }
-
-    /// The list of runs of a GRANT_RANGE has been read, or could not be. Returns the generation of the range.
-    pub(crate) fn runs_read(&mut self, slot: u32, result: &StepResult) -> Result<u64, Status> {
-        self.ranges.read(slot, result)
-    }
-
-    /// Revokes a range, by its first export page.
-    pub(crate) fn remove_range(&mut self, page: u32) -> Result<Option<Range>, Status> {
-        self.ranges.remove(page)
     }
 
     /// Whether a node may import a page of that generation by a name, whatever kind of grant it has.
@@ -265,7 +211,7 @@ impl Grants {
         let granted = match self.ranges.at(command.index) {
             Some((range, 0)) => {
                 generation = range.named_generation();
-                range.generation == command.generation && command.length <= range.length()
+                range.generation == command.generation && command.length <= range.length
             }
             Some(_) => false,
             None => {
@@ -300,11 +246,6 @@ impl Grants {
         };
         self.segments.insert(name, segment);
         Ok(())
-    }
-
-    /// SEGMENT_WITHDRAW. Removes a name; imports opened by it stay valid.
-    pub(crate) fn withdraw(&mut self, command: &Command) -> Result<(), Status> {
-        self.segments.remove(&command.name).map(|_| ()).ok_or(Status::NoSegment)
     }
 
     /// Checks an access to a word by `source` and returns its guest address. Fails with `NotGranted`, `Stale`,

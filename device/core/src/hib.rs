@@ -8,7 +8,7 @@ use crate::grants::{Clearing, Grants};
 use crate::launch::{self, Launcher};
 use crate::queue::NotificationQueues;
 use crate::replica::{self, Replicas, Served};
-use crate::requester::{Ended, Life, Requester};
+use crate::requester::{Ended, Import, Life, Requester};
 use crate::responder::Responder;
 use crate::tables::{AfterWrite, Written};
 use crate::watch::Watches;
@@ -18,18 +18,11 @@ use telegraphos_wire::context::WordArm;
 use telegraphos_wire::link::RESET_BITS;
 use telegraphos_wire::{Body, Class, NodeId, Packet, Status, UNIT, UNIT_SHIFT, context, event, range};
 
-impl std::hash::Hash for Hib {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        let Hib { ctx, requester, responder, grants, queues, replicas, launcher, watches } = self;
-        (ctx, requester, responder, grants, queues, replicas, launcher, watches).hash(state);
-    }
-}
-
 /// The host interface board of one node.
 ///
 /// The hash covers the protocol state, for model checkers: not the statistics, the time, or the (constant)
 /// configuration. Boards with equal hashes behave alike.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct Hib {
     pub(crate) ctx: Ctx,
     pub(crate) requester: Requester,
@@ -95,7 +88,7 @@ impl Hib {
     /// Number of epochs of imports of which this board has refused a store: at most [`HibConfig::imports`] of each
     /// node.
     pub fn refused_epochs(&self) -> usize {
-        self.ctx.answers.refused_epochs()
+        self.ctx.answers.refusals.len
     }
 
     /// TG_QUEUE_EVENT_* bits of the queue at an export page, as its next event would report them.
@@ -110,7 +103,7 @@ impl Hib {
 
     /// Pending-write counters in use, of [`HibConfig::pending_writes`].
     pub fn pending_counters(&self) -> usize {
-        self.replicas.pending_counters()
+        self.replicas.pending.len()
     }
 
     /// Elements of an import in flight: sent and not acknowledged.
@@ -120,38 +113,38 @@ impl Hib {
 
     /// Returns whether so many stores wait that the shell should stop reading from the guest for a while, if it can.
     pub fn is_nearly_full(&self) -> bool {
-        self.requester.waiting_total >= self.ctx.config.reserve / 4
+        self.requester.pressure.waiting >= self.ctx.config.reserve / 4
     }
 
     /// Number of stores and elements of the whole board that wait to be sent, of [`HibConfig::reserve`].
     pub fn waiting(&self) -> u32 {
-        self.requester.waiting_total
+        self.requester.pressure.waiting
     }
 
     /// Stores (or elements) accepted through an open import and not dropped, and how many of those are finished; quiet
     /// waits until both are equal. `None` if the import is not open.
     pub fn import_progress(&self, number: u16) -> Option<(u64, u64)> {
-        self.requester.progress(number)
+        self.requester.imports.get(number).map(|import| (import.issued, import.finished))
     }
 
     /// The value of the next IMPORT_STATE event of an import: TG_IMPORT_* bits, its latched status in bits 31:16.
     pub fn import_state(&self, number: u16) -> u64 {
-        self.requester.import_state(number)
+        self.requester.imports.get(number).map_or(0, Import::state)
     }
 
     /// The value of the next CONTEXT_STATE event of a context: TG_CONTEXT_* bits.
     pub fn context_state(&self, context: u16) -> u64 {
-        self.launcher.context_state(context)
+        self.launcher.congestion.context_state(context)
     }
 
     /// Bytes of unfinished copies of a context, of [`HibConfig::copies_limit`].
     pub fn copying(&self, context: u16) -> u64 {
-        self.launcher.copying(context)
+        self.launcher.congestion.bytes.held(&context)
     }
 
     /// Status words of a context that are reserved or wait to be written, of [`STATUS_WORDS`](crate::STATUS_WORDS).
     pub fn status_words(&self, context: u16) -> u64 {
-        self.requester.status_words(context)
+        self.requester.contexts.status_words.held(&context)
     }
 
     /// The current incarnation of the board.
@@ -161,7 +154,7 @@ impl Hib {
 
     /// Returns whether no guest-memory step is in flight.
     pub fn is_quiescent(&self) -> bool {
-        self.ctx.is_quiescent()
+        self.ctx.steps.is_empty()
     }
 
     /// The time (of the clock of [`Event::Tick`]) at which the next tick is needed, if any.
@@ -180,7 +173,7 @@ impl Hib {
             self.ctx.post_event(kind, index, value);
         }
         self.ctx.return_credits();
-        if self.ctx.resetting && self.ctx.is_quiescent() {
+        if self.ctx.resetting && self.ctx.steps.is_empty() {
             self.ctx.resetting = false;
             self.ctx.out.push(Action::ResetDone);
         }
@@ -208,10 +201,10 @@ impl Hib {
     /// Dispatches follow-ups until none is left.
     fn follow_up(&mut self) {
         loop {
-            while let Some(follow_up) = self.ctx.next_follow_up() {
+            while let Some(follow_up) = self.ctx.follow_ups.pop_front() {
                 match follow_up {
                     FollowUp::OwnPacket => {
-                        if let Some(packet) = self.ctx.take_own_packet() {
+                        if let Some(packet) = self.ctx.own_packets.pop_front() {
                             self.packet(packet);
                         }
                     }
@@ -225,7 +218,7 @@ impl Hib {
                 }
             }
             self.requester.pump_own(&mut self.ctx);
-            if !self.ctx.has_no_follow_ups() {
+            if !self.ctx.follow_ups.is_empty() {
                 continue;
             }
             match self.ctx.next_claim() {
@@ -255,14 +248,14 @@ impl Hib {
                 Bar::Contexts => self.context_write(offset, size, data),
                 Bar::Window => {
                     self.count_intake();
-                    if !self.launcher.try_store(below_launcher!(self), offset, size, data) {
+                    if !self.launcher.arguments.try_store(below_launcher!(self), offset, size, data) {
                         self.requester.store(&mut self.ctx, offset, size, data);
                     }
                 }
             },
             Event::IntakeDry => {
-                self.launcher.intake_dry(&mut self.ctx);
-                self.requester.intake_dry(&mut self.ctx);
+                self.launcher.congestion.intake_dry(&mut self.ctx);
+                self.requester.pressure.intake_dry(&mut self.ctx, &mut self.requester.imports);
             }
             Event::Packet(packet) => self.packet(packet),
             Event::RingPacket(packet) => self.ring_packet(packet),
@@ -271,7 +264,7 @@ impl Hib {
                 self.ctx.link.credit(class, count);
                 match class {
                     Class::Enqueue | Class::Request => self.requester.pump_credit_waiters(&mut self.ctx),
-                    Class::Reflected => self.replicas.pump_reflected(below_replicas!(self)),
+                    Class::Reflected => self.replicas.multicasts.pump(below_replicas!(self)),
                     Class::Reply => {}
                 }
             }
@@ -297,7 +290,7 @@ impl Hib {
                 self.ctx.now = self.ctx.now.max(now);
                 let ended = self.requester.expire(&mut self.ctx);
                 self.dispatch_ended(ended);
-                for node in self.requester.overdue(&self.ctx) {
+                for node in self.requester.peers.overdue(&self.ctx) {
                     self.node_silent(node);
                 }
                 self.launcher.expire(below_launcher!(self));
@@ -312,12 +305,18 @@ impl Hib {
     fn event_of(&mut self, cause: Cause) -> (u16, u16, u64) {
         match cause {
             Cause::AdminDone(slot) => (event::ADMIN_DONE, slot as u16, 0),
-            Cause::ImportState(import) => (event::IMPORT_STATE, import, self.requester.import_state(import)),
-            Cause::NodeState(node) => (event::NODE_STATE, node, self.requester.presence.incarnation(node).unwrap_or(0)),
+            Cause::ImportState(import) => {
+                (event::IMPORT_STATE, import, self.requester.imports.get(import).map_or(0, Import::state))
+            }
+            Cause::NodeState(node) => {
+                (event::NODE_STATE, node, self.requester.peers.presence.incarnation(node).unwrap_or(0))
+            }
             Cause::LinkState => (event::LINK_STATE, 0, u64::from(self.ctx.link.is_up())),
             Cause::Error => (event::ERROR, 0, self.ctx.registers.error),
             Cause::Context(context) => (event::CONTEXT, context, 0),
-            Cause::ContextState(context) => (event::CONTEXT_STATE, context, self.launcher.context_state(context)),
+            Cause::ContextState(context) => {
+                (event::CONTEXT_STATE, context, self.launcher.congestion.context_state(context))
+            }
             Cause::Replica(page) => {
                 // Wakes the waiters for its words: they read the new state of the page.
                 self.watches.changed(&mut self.ctx, page);
@@ -333,18 +332,18 @@ impl Hib {
     /// Counts a posted store to the window or to a context page. Stops the storing contexts and imports if the board
     /// cannot keep up.
     fn count_intake(&mut self) {
-        if self.requester.count_intake(&self.ctx) {
-            self.launcher.throttle(&mut self.ctx);
-            self.requester.throttle(&mut self.ctx);
+        if self.requester.pressure.count_intake(&self.ctx) {
+            self.launcher.congestion.throttle(&mut self.ctx);
+            self.requester.pressure.throttle(&mut self.ctx, &mut self.requester.imports);
         }
     }
 
     /// Serves a store to a context page: an arm of a queue or of a word, or a register of the launcher.
     fn context_write(&mut self, offset: u64, size: u32, data: u64) {
         let number = (offset >> UNIT_SHIFT) as u16;
-        let open = self.requester.contexts.contains(number);
+        let open = self.requester.contexts.table.contains(number);
         if open {
-            self.launcher.count_store(number);
+            self.launcher.congestion.count_store(number);
         }
         self.count_intake();
         if open && size == 8 && offset & (UNIT - 1) == context::QUEUE_ARM {
@@ -363,7 +362,7 @@ impl Hib {
 
     /// Dispatches a packet by its class. A packet of this node to itself comes here as a follow-up.
     pub(crate) fn packet(&mut self, packet: Packet) {
-        self.requester.note_packet_from(&self.ctx, packet.src);
+        self.requester.peers.note_packet_from(&self.ctx, packet.src);
         match packet.class() {
             Class::Reply => self.reply(packet),
             Class::Enqueue => self.queues.element(&mut self.ctx, &self.grants, packet),
@@ -408,7 +407,7 @@ impl Hib {
 
     /// Completes the request to a node with this tag. False if none is in flight.
     fn answered(&mut self, node: NodeId, tag: u32, body: Body) -> bool {
-        let Some(request) = self.requester.take_in_flight(&self.ctx, node, tag) else { return false };
+        let Some(request) = self.requester.peers.take_in_flight(&self.ctx, node, tag) else { return false };
         let ended = self.requester.answered(&mut self.ctx, request, body);
         self.dispatch_ended(ended);
         true
@@ -482,8 +481,8 @@ impl Hib {
 
     /// Passes the result of a step to its owner.
     fn step_done(&mut self, step: StepId, result: StepResult) {
-        let owner = self.ctx.take_step(step);
-        if !self.watches.is_empty() {
+        let owner = self.ctx.steps.remove(step);
+        if !self.watches.pages.is_empty() {
             self.note_change(owner, &result);
         }
         match owner {
@@ -538,14 +537,14 @@ impl Hib {
         let Written { after, context, charged, stored, .. } = written;
         if let Some(context) = context {
             if charged {
-                self.requester.return_status_word(context);
+                self.requester.contexts.return_status_word(context);
             }
             self.finish_context_close(context);
         }
         match after {
             AfterWrite::Nothing => {}
             AfterWrite::AdminDone(slot) => {
-                self.ctx.admin.release(slot);
+                self.ctx.admin.busy.remove(&slot);
                 if stored {
                     self.ctx.cause(Cause::AdminDone(slot));
                 }
@@ -571,16 +570,16 @@ impl Hib {
             return Err(Status::Invalid);
         }
         for page in index..index + count {
-            if let Some(grant) = self.grants.get(page) {
+            if let Some(grant) = self.grants.pages.get(page) {
                 self.ctx.recall(grant.address, grant.valid);
             }
-            self.grants.remove(page);
+            self.grants.pages.remove(page);
             self.watches.changed(&mut self.ctx, page);
             self.queues.clear(&mut self.ctx, page);
             self.replicas.revoke(below_replicas!(self), page);
         }
         if self.in_flight(index, count) {
-            self.grants.clear_later(Clearing { slot, page: index, count });
+            self.grants.clearing.push(Clearing { slot, page: index, count });
             return Ok(false);
         }
         Ok(true)
@@ -588,14 +587,14 @@ impl Hib {
 
     /// Revokes a range; the rest is as for pages. Loans of other memory between its runs may be taken back with it.
     fn range_clear(&mut self, slot: u32, page: u32) -> Result<bool, Status> {
-        if let Some(range) = self.grants.remove_range(page)? {
+        if let Some(range) = self.grants.ranges.remove(page)? {
             let (address, length) = if self.ctx.has(Bug::RecallFirstRun) { range.first_run() } else { range.hull() };
             self.ctx.recall(address, length);
         }
         let count = range::UNITS as u32;
         let done = !self.in_flight(page, count) || self.ctx.has(Bug::ClearRangeAtOnce);
         if !done {
-            self.grants.clear_later(Clearing { slot, page, count });
+            self.grants.clearing.push(Clearing { slot, page, count });
         }
         Ok(done)
     }
@@ -612,18 +611,18 @@ impl Hib {
     /// Completes the delayed revocations whose pages have no step in flight any more, and the closing of gates that no
     /// access is in flight through.
     pub(crate) fn finish_clearing(&mut self) {
-        for c in self.grants.take_clearing() {
+        for c in std::mem::take(&mut self.grants.clearing) {
             if self.in_flight(c.page, c.count) {
-                self.grants.clear_later(c);
+                self.grants.clearing.push(c);
             } else {
                 self.ctx.complete_status(c.slot, Status::Ok);
             }
         }
-        for c in self.grants.take_closing() {
+        for c in std::mem::take(&mut self.grants.closing) {
             if self.responder.serves(c.page, range::UNITS as u32) {
-                self.grants.close_later(c);
+                self.grants.closing.push(c);
             } else {
-                self.launcher.part_done(below_launcher!(self), c.operation, Status::Ok, c.import);
+                self.launcher.part_done(below_launcher!(self), c.operation, (Status::Ok, c.import));
             }
         }
     }
@@ -634,7 +633,7 @@ impl Hib {
     /// earlier joins.
     fn link_up(&mut self, incarnation: u64, nodes: u32, credits: [u32; 4]) {
         self.ctx.link.come_up(credits, nodes);
-        self.requester.divide_credits(&mut self.ctx);
+        self.requester.peers.divide_credits(&mut self.ctx);
         if self.ctx.incarnation > incarnation {
             // The fabric restarted and counted lower: announce the incarnation in use.
             self.ctx.out.push(Action::AnnounceReset { incarnation: self.ctx.incarnation });
@@ -669,7 +668,7 @@ impl Hib {
         if node == self.ctx.config.node {
             return;
         }
-        if !self.requester.presence.contains(node) {
+        if !self.requester.peers.presence.contains(node) {
             return;
         }
         let incarnation = life.incarnation;
@@ -677,13 +676,13 @@ impl Hib {
             // The earlier incarnation answers nothing more of what it was sent by the ring.
             self.node_down(node, Status::Reset);
         }
-        let before = self.requester.presence.replace(node, Some(life)).map(|before| before.incarnation);
+        let before = self.requester.peers.presence.replace(node, Some(life)).map(|before| before.incarnation);
         if before != Some(incarnation) {
-            if let Some(peer) = self.requester.peers.existing_mut(node) {
+            if let Some(peer) = self.requester.peers.table.existing_mut(node) {
                 peer.requests_sent = 0;
             }
-            self.requester.divide_credits(&mut self.ctx);
-            self.ctx.answers.forget_refusals(node);
+            self.requester.peers.divide_credits(&mut self.ctx);
+            self.ctx.answers.refusals.forget(node);
             self.queues.forget_elements_of(node, Some(incarnation));
             if before.is_some() {
                 self.replicas.forget_member(below_replicas!(self), node, Status::Reset);
@@ -700,16 +699,16 @@ impl Hib {
         }
         self.close_ring(node, None);
         self.ctx.due.take(node);
-        if self.requester.presence.replace(node, None).is_none() {
+        if self.requester.peers.presence.replace(node, None).is_none() {
             return;
         }
-        self.requester.divide_credits(&mut self.ctx);
+        self.requester.peers.divide_credits(&mut self.ctx);
         // Fails the waiting copies first, so that none of them starts another block.
         self.launcher.fail_waiting_copies(below_launcher!(self), node, status);
         let ended = self.requester.fail_peer(&mut self.ctx, node, status);
         self.dispatch_ended(ended);
         self.responder.forget_requests_of(&mut self.ctx, node);
-        self.ctx.answers.forget_refusals(node);
+        self.ctx.answers.refusals.forget(node);
         self.queues.forget_elements_of(node, None);
         self.replicas.forget_member(below_replicas!(self), node, status);
         self.ctx.cause(Cause::NodeState(node));
@@ -738,11 +737,11 @@ impl Hib {
         self.requester.reset(&mut self.ctx);
         self.launcher.reset(&mut self.ctx);
         self.grants.reset(&self.ctx);
-        self.ctx.answers.forget_all_refusals();
+        self.ctx.answers.refusals.clear();
         self.responder.refuse_all(&mut self.ctx, Status::Reset);
         self.queues.refuse_all(&mut self.ctx, Status::Reset);
         self.replicas.reset(below_replicas!(self));
-        self.watches.reset();
+        self.watches.pages.clear();
         self.ctx.rings.close_all();
         self.responder.forget_rings();
         self.ctx.reset();

@@ -41,7 +41,6 @@ mod by_node;
 mod config;
 mod control;
 mod counters;
-mod counts;
 mod ctx;
 mod due;
 mod events;

@@ -50,18 +50,13 @@ pub(crate) struct Range {
     runs: Vec<Run>,
     /// Runs that it has when it is complete, which it is charged for.
     total: u32,
-    /// Bytes of the runs.
-    length: u64,
+    /// Its length in bytes, as far as its runs are known.
+    pub(crate) length: u64,
     /// The lowest and the highest address of the runs.
     hull: (u64, u64),
 }
 
 impl Range {
-    /// Its length in bytes, as far as its runs are known.
-    pub(crate) fn length(&self) -> u64 {
-        self.length
-    }
-
     /// The generation of imports by a name.
     pub(crate) fn named_generation(&self) -> u64 {
         self.generation + u64::from(self.gate.is_some())
@@ -309,11 +304,6 @@ impl Ranges {
         }
         Ok(removed)
     }
-
-    /// Removes all ranges.
-    pub(crate) fn reset(&mut self, config: &HibConfig) {
-        *self = Ranges::new(config);
-    }
 }
 
 #[cfg(test)]
@@ -354,7 +344,7 @@ mod tests {
             }).collect();
             let model: Vec<u64> = runs.iter().flat_map(|(address, length)| *address..address + length).collect();
             let (range, ctx) = (range(&runs), Ctx::new(HibConfig::new(0)));
-            prop_assert_eq!(range.length(), model.len() as u64);
+            prop_assert_eq!(range.length, model.len() as u64);
             let found = range.block(&ctx, offset, length);
             let Some(wanted) = model.get(offset as usize..(offset + length) as usize) else {
                 prop_assert_eq!(found, Err(Status::Bounds));
@@ -389,7 +379,7 @@ mod tests {
         for (address, length) in [(0, 0), (0x5000, 4095), (u64::MAX, 4096), (0, range::MAX_BYTES), (0, u64::MAX)] {
             assert_eq!(range.append(&Entry { address, length }), Err(Status::Invalid), "{address:#x} {length:#x}");
         }
-        assert_eq!(range.length(), 4097);
+        assert_eq!(range.length, 4097);
         range.total = 3;
         range.append(&Entry { address: 0, length: 1 }).unwrap();
     }

@@ -13,7 +13,7 @@ impl Hib {
         self.ctx.link.is_up()
             && own == self.ctx.incarnation
             && node != self.ctx.config.node
-            && self.requester.presence.incarnation(node) == Some(incarnation)
+            && self.requester.peers.presence.incarnation(node) == Some(incarnation)
             && !self.ctx.rings.contains(node)
     }
 
@@ -69,7 +69,7 @@ impl Hib {
     /// A packet that came by the ring to its source.
     pub(crate) fn ring_packet(&mut self, packet: Packet) {
         let (peer, own) = (packet.src, self.ctx.config.node);
-        let block = self.requester.presence.block(peer);
+        let block = self.requester.peers.presence.block(peer);
         let unchecked = self.ctx.has(Bug::TrustRing);
         // A packet of a ring that is closed: its sender is, or will be, notified.
         let Some(ring) = self.ctx.rings.get(peer) else { return };

@@ -6,7 +6,6 @@
 //! ([`AfterWrite`]). It waits while bus mastering is off. [`Ctx`](crate::ctx::Ctx) creates the writes and starts their
 //! steps; `hib` performs the action.
 
-use crate::counts::Counts;
 use crate::numbered::Numbered;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -66,7 +65,7 @@ impl Hash for Stores {
 
 /// A table write in progress.
 #[derive(Clone, Debug, Hash)]
-struct TableWrite {
+pub(crate) struct TableWrite {
     stores: Stores,
     after: AfterWrite,
     /// The context whose status page is written. It cannot be closed before the write ends.
@@ -92,28 +91,15 @@ pub(crate) struct Written {
 /// The table writes in progress.
 #[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct Tables {
-    writes: Numbered<TableWrite>,
-    /// Number of writes to each context's status page.
-    by_context: Counts,
+    pub(crate) writes: Numbered<TableWrite>,
     /// Counter words with a write in progress, by address, and their latest values.
-    counting: BTreeMap<u64, u64>,
+    pub(crate) counting: BTreeMap<u64, u64>,
 }
 
 impl Tables {
     /// Returns whether a write to the status page of a context is in progress.
     pub(crate) fn writes_status(&self, context: u16) -> bool {
-        self.by_context.get(context) > 0
-    }
-
-    /// Returns whether a write of the counter word at this address is in progress.
-    pub(crate) fn counter_in_progress(&self, address: u64) -> bool {
-        self.counting.contains_key(&address)
-    }
-
-    /// Sets the latest value of a counter word. Returns false if a write of the word is in progress; the caller of
-    /// [`Tables::stepped`] then starts another one ([`Written::latest`]).
-    pub(crate) fn set_counter(&mut self, address: u64, value: u64) -> bool {
-        self.counting.insert(address, value).is_none()
+        self.writes.iter().any(|(_, write)| write.context == Some(context))
     }
 
     /// Adds a write of 8-byte words, at most [`MAX_STORES`], at these addresses and returns its number. A write for a
@@ -125,9 +111,6 @@ impl Tables {
         context: Option<u16>,
         charged: bool,
     ) -> u64 {
-        if let Some(context) = context {
-            self.by_context.increment(context);
-        }
         let stores = Stores::new(stores);
         self.writes.insert(TableWrite { stores, after, context, charged, storing: false })
     }
@@ -140,11 +123,6 @@ impl Tables {
         next
     }
 
-    /// The numbers of the writes in progress, ascending.
-    pub(crate) fn numbers(&self) -> Vec<u64> {
-        self.writes.numbers()
-    }
-
     /// Ends the store in flight of a write; a failed store (`stored` false) ends the whole write. Returns the store's
     /// address, and the write if it has ended.
     pub(crate) fn stepped(&mut self, number: u64, stored: bool) -> Option<(u64, Option<Written>)> {
@@ -155,9 +133,6 @@ impl Tables {
             return Some((address, None));
         }
         let TableWrite { after, context, charged, .. } = self.writes.remove(number)?;
-        if let Some(context) = context {
-            self.by_context.decrement(context);
-        }
         let latest = match after {
             AfterWrite::Counted(_, address, value) => {
                 self.counting.remove(&address).filter(|latest| stored && *latest != value)

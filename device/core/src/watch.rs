@@ -17,7 +17,7 @@ use telegraphos_wire::context::WordArm;
 
 /// An armed page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Watch {
+pub(crate) struct Watch {
     /// The context that is notified: the one that has granted the page.
     context: u16,
     /// What the process saw in the word that is being loaded.
@@ -28,15 +28,10 @@ struct Watch {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Watches {
     /// By export page. An entry goes with its event.
-    pages: BTreeMap<u32, Watch>,
+    pub(crate) pages: BTreeMap<u32, Watch>,
 }
 
 impl Watches {
-    /// Returns whether no page is armed.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.pages.is_empty()
-    }
-
     /// A store to a WORD_ARM of this context. `current`: stores of other nodes show in the page's memory.
     pub(crate) fn arm(
         &mut self,
@@ -48,7 +43,7 @@ impl Watches {
         current: bool,
     ) {
         let own = |owner: Option<u16>| owner == Some(context) || ctx.has(Bug::WatchForeign);
-        let Some(grant) = grants.get(arm.page).filter(|grant| own(grant.context)) else {
+        let Some(grant) = grants.pages.get(arm.page).filter(|grant| own(grant.context)) else {
             return ctx.bad_access(Bar::Contexts, offset, 8, Status::NotGranted);
         };
         let at = u64::from(arm.word) * 8;
@@ -83,10 +78,5 @@ impl Watches {
         if let Some(watch) = self.pages.remove(&page) {
             ctx.cause(Cause::Context(watch.context));
         }
-    }
-
-    /// No page is armed. Called on reset.
-    pub(crate) fn reset(&mut self) {
-        self.pages.clear();
     }
 }

@@ -2,15 +2,116 @@
 //! Arguments of launches: the argument aperture (Telegraphos II), and special mode (Telegraphos I). `hib` offers every
 //! window access to the launcher first.
 
-use super::{Below, LaunchRegisters, Launcher, Location, slot_number};
+#[cfg(feature = "bugs")]
+use super::variants::{Attribution, Variants};
+use super::{Below, slot_number};
 use crate::Bar;
 use crate::config::KEY_ATTEMPTS;
-use crate::requester::Requester;
-use telegraphos_wire::context::{Argument, NumberedArgument};
+use crate::requester::{Import, Requester};
+use crate::table::Table;
+use telegraphos_wire::context::{self, Argument, NumberedArgument};
 use telegraphos_wire::window::Aperture;
-use telegraphos_wire::{Status, UNIT_SHIFT, regs};
+use telegraphos_wire::{NodeId, RemoteAddr, Rights, Status, UNIT_SHIFT, WindowAddress, regs};
 
-impl Launcher {
+/// A location in an import's segment, as named by a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Location {
+    pub(super) import: u16,
+    /// The opening of that import number: an old argument does not refer to a reopened import.
+    pub(super) opening: u64,
+    pub(super) offset: u64,
+}
+
+impl Location {
+    /// The location of a window address, which is in an import, and the context of that. Bounds are checked at the
+    /// launch, when the length is known.
+    pub(super) fn of(requester: &Requester, number: u16, address: &WindowAddress) -> Option<(u16, Location)> {
+        let import = requester.imports.get(number)?;
+        let offset = u64::from(address.slot() - import.first_slot) << UNIT_SHIFT | u64::from(address.within());
+        Some((import.context, Location { import: number, opening: import.opening, offset }))
+    }
+
+    /// The import, unless it has been closed since it was named.
+    pub(super) fn open<'a>(&self, requester: &'a Requester) -> Result<&'a Import, Status> {
+        let import = requester.imports.get(self.import).filter(|import| import.opening == self.opening);
+        import.ok_or(Status::Argument)
+    }
+
+    /// Checks `length` bytes at the location for `right`, and returns the node and remote address of the first byte.
+    pub(super) fn check(&self, below: &Below<'_>, length: u64, right: Rights) -> Result<(NodeId, RemoteAddr), Status> {
+        let import = self.open(below.requester)?;
+        if import.in_error {
+            return Err(import.error.unwrap_or(Status::Cut));
+        }
+        if !import.rights.contains(right) {
+            return Err(Status::Rights);
+        }
+        if self.offset.checked_add(length).is_none_or(|end| end > import.length) {
+            return Err(Status::Bounds);
+        }
+        below.requester.peers.reachable(below.ctx, import.node)?;
+        Ok((import.node, import.address(self.offset)))
+    }
+}
+
+/// The launch registers of one slot.
+#[derive(Clone, Copy, Debug, Default, Hash)]
+pub(super) struct LaunchRegisters {
+    pub(super) arguments: [Option<Location>; 2],
+    pub(super) operand: u64,
+    pub(super) compare: u64,
+    pub(super) length: u64,
+}
+
+impl LaunchRegisters {
+    /// The arguments as byte addresses: adds the low 3 bits, which an aligned store cannot pass, from LENGTH, and leaves
+    /// the length there.
+    pub(super) fn by_bytes(mut self) -> LaunchRegisters {
+        for (location, shift) in self.arguments.iter_mut().zip([48, 52]) {
+            if let Some(location) = location {
+                location.offset += self.length >> shift & 7;
+            }
+        }
+        self.length &= (1 << 48) - 1;
+        self
+    }
+}
+
+/// The launch registers of all slots, and the special mode that fills them.
+#[derive(Clone, Debug, Default, Hash)]
+pub(crate) struct Arguments {
+    /// By slot ([`slot_number`]).
+    registers: Table<LaunchRegisters>,
+    /// Special mode: context, slot, number of arguments passed so far.
+    special: Option<(u16, u8, usize)>,
+    #[cfg(feature = "bugs")]
+    pub(crate) variants: Variants,
+}
+
+impl Arguments {
+    /// The registers of a slot.
+    pub(super) fn registers(&mut self, context: u16, slot: u8) -> &mut LaunchRegisters {
+        self.registers.get_or_insert_with(slot_number(context, slot), LaunchRegisters::default)
+    }
+
+    /// Takes the arguments and operands of a slot for a launch.
+    pub(super) fn take(&mut self, context: u16, slot: u8) -> LaunchRegisters {
+        self.registers.remove(slot_number(context, slot)).unwrap_or_default()
+    }
+
+    /// Ends the special mode of the slots of a context that `ends` selects.
+    pub(super) fn end_special(&mut self, context: u16, ends: impl Fn(u8) -> bool) {
+        self.special.take_if(|(of, slot, _)| *of == context && ends(*slot));
+    }
+
+    /// Removes the registers of a closed context.
+    pub(super) fn forget_context(&mut self, number: u16) {
+        for slot in 0..context::SLOT_COUNT as u8 {
+            self.take(number, slot);
+        }
+        self.end_special(number, |_| true);
+    }
+
     /// Handles a store to the window if it is an argument or belongs to special mode. Returns false for an access to a
     /// segment.
     pub(crate) fn try_store(&mut self, below: &mut Below<'_>, offset: u64, size: u32, data: u64) -> bool {
@@ -21,45 +122,38 @@ impl Launcher {
         self.special_access(below, offset, size)
     }
 
-    /// Handles a load from the window if it belongs to a launch style, and returns its value. `None` for an access to a
-    /// segment.
-    pub(crate) fn try_load(&mut self, below: &mut Below<'_>, offset: u64, size: u32) -> Option<u64> {
-        if self.special_access(below, offset, size) {
-            return Some(0);
-        }
-        #[cfg(feature = "bugs")]
-        return self.command_load(below, offset);
-        #[cfg(not(feature = "bugs"))]
-        None
-    }
-
     /// Handles a store to the argument aperture: checks context and key, and records the argument in its slot.
     fn argument(&mut self, below: &mut Below<'_>, offset: u64, size: u32, data: u64) {
         let address = below.ctx.config.window.decode(offset);
         if size != 8 || offset % 8 != 0 {
             return below.ctx.bad_access(Bar::Window, offset, size, Status::BadSize);
         }
-        let Some(number) = below.requester.slot(&address) else {
+        let Some(number) = below.requester.peers.slot(&address) else {
             return below.ctx.bad_access(Bar::Window, offset, size, Status::Unmapped);
         };
-        below.requester.mark_active(number);
+        if let Some(import) = below.requester.imports.get_mut(number) {
+            // It does not count as a store to its segment.
+            import.active = true;
+        }
         let Argument { context, slot, which, key } = Argument::decode(data);
-        let Some((owner, location)) = self.locate(below, number, address.slot(), address.within()) else { return };
+        let Some((owner, location)) = Location::of(below.requester, number, &address) else { return };
         #[cfg(feature = "bugs")]
-        if self.variant_argument(below.ctx, location, slot, which, data) {
-            return;
+        match self.variants.argument(below.ctx.config.launching, location, data) {
+            Attribution::ByKey => {}
+            Attribution::Recorded => return,
+            Attribution::To(context) => {
+                if let Some(argument) = self.registers(context, slot).arguments.get_mut(usize::from(which)) {
+                    *argument = Some(location);
+                }
+                return;
+            }
         }
         let context = u16::from(context);
-        let right_key = below.requester.contexts.get(context).is_some_and(|c| c.key == key);
+        let right_key = below.requester.contexts.table.get(context).is_some_and(|c| c.key == key);
         if !right_key || (owner != context && !below.ctx.has(crate::Bug::ForeignContext)) {
-            return self.wrong_key(below, number, offset);
+            return wrong_key(below, number, offset);
         }
-        let Some(argument) = self
-            .registers
-            .get_or_insert_with(slot_number(context, slot), LaunchRegisters::default)
-            .arguments
-            .get_mut(usize::from(which))
-        else {
+        let Some(argument) = self.registers(context, slot).arguments.get_mut(usize::from(which)) else {
             return below.ctx.bad_access(Bar::Window, offset, size, Status::Argument);
         };
         *argument = Some(location);
@@ -70,32 +164,11 @@ impl Launcher {
     pub(super) fn numbered_argument(&mut self, below: &mut Below<'_>, context: u16, at: u64, data: u64) {
         let NumberedArgument { slot, which, import: number, offset } = NumberedArgument::decode(data);
         let own = |owner: u16| owner == context || below.ctx.has(crate::Bug::ForeignContext);
-        let Some(import) = below.requester.open_import(number).filter(|import| own(import.context)) else {
+        let Some(import) = below.requester.imports.get(number).filter(|import| own(import.context)) else {
             return below.ctx.bad_access(Bar::Contexts, at, 8, Status::Argument);
         };
         let location = Location { import: number, opening: import.opening, offset };
-        let registers = self.registers.get_or_insert_with(slot_number(context, slot), LaunchRegisters::default);
-        registers.arguments[usize::from(which)] = Some(location);
-    }
-
-    /// The context of an import, and the location of an address in it. Bounds are checked at the launch, when the
-    /// length is known.
-    pub(super) fn locate(&self, below: &Below<'_>, number: u16, slot: u32, within: u32) -> Option<(u16, Location)> {
-        let import = below.requester.open_import(number)?;
-        let offset = u64::from(slot - import.first_slot) << UNIT_SHIFT | u64::from(within);
-        Some((import.context, Location { import: number, opening: import.opening, offset }))
-    }
-
-    /// Counts an argument with a wrong key or for another process's context; it has no other effect. Too many of them
-    /// fail the import permanently, so that a process cannot guess keys.
-    fn wrong_key(&mut self, below: &mut Below<'_>, number: u16, offset: u64) {
-        below.ctx.counters.bad_keys += 1;
-        below.ctx.bad_access(Bar::Window, offset, 8, Status::BadKey);
-        let Some(import) = below.requester.import(number) else { return };
-        import.bad_keys += 1;
-        if import.bad_keys >= KEY_ATTEMPTS && !import.dead {
-            below.requester.kill_import(below.ctx, number, Status::BadKey);
-        }
+        self.registers(context, slot).arguments[usize::from(which)] = Some(location);
     }
 
     // ---- special mode (Telegraphos I) ----
@@ -104,11 +177,11 @@ impl Launcher {
     pub(crate) fn set_special(&mut self, requester: &Requester, value: u64) {
         if let Some((context, slot, _)) = self.special.take() {
             // Special mode ends without a launch: drop its arguments.
-            self.registers.remove(slot_number(context, slot));
+            self.take(context, slot);
         }
         let (context, slot) = ((value >> 8) as u16, value as u8 & 63);
-        if value & regs::SPECIAL_ENTER != 0 && requester.contexts.contains(context) {
-            self.registers.remove(slot_number(context, slot));
+        if value & regs::SPECIAL_ENTER != 0 && requester.contexts.table.contains(context) {
+            self.take(context, slot);
             self.special = Some((context, slot, 0));
         }
     }
@@ -119,16 +192,14 @@ impl Launcher {
     }
 
     /// In special mode, takes an access to the plain window as the next argument. Returns whether it did.
-    fn special_access(&mut self, below: &mut Below<'_>, offset: u64, size: u32) -> bool {
+    pub(super) fn special_access(&mut self, below: &mut Below<'_>, offset: u64, size: u32) -> bool {
         let Some((context, slot, count)) = self.special else { return false };
         let address = below.ctx.config.window.decode(offset);
         if address.aperture != Aperture::Plain {
             return false;
         }
-        let location =
-            below.requester.slot(&address).and_then(|n| self.locate(below, n, address.slot(), address.within()));
-        let registers = self.registers.get_or_insert_with(slot_number(context, slot), LaunchRegisters::default);
-        match (location, registers.arguments.get_mut(count)) {
+        let location = below.requester.peers.slot(&address).and_then(|n| Location::of(below.requester, n, &address));
+        match (location, self.registers(context, slot).arguments.get_mut(count)) {
             (Some((owner, location)), Some(argument)) if owner == context => {
                 *argument = Some(location);
                 self.special = Some((context, slot, count + 1));
@@ -136,5 +207,17 @@ impl Launcher {
             _ => below.ctx.bad_access(Bar::Window, offset, size, Status::Argument),
         }
         true
+    }
+}
+
+/// Counts an argument with a wrong key or for another process's context; it has no other effect. Too many of them fail
+/// the import permanently, so that a process cannot guess keys.
+fn wrong_key(below: &mut Below<'_>, number: u16, offset: u64) {
+    below.ctx.counters.bad_keys += 1;
+    below.ctx.bad_access(Bar::Window, offset, 8, Status::BadKey);
+    let Some(import) = below.requester.imports.get_mut(number) else { return };
+    import.bad_keys += 1;
+    if import.bad_keys >= KEY_ATTEMPTS && !import.dead {
+        below.requester.kill_import(below.ctx, number, Status::BadKey);
     }
 }

@@ -32,166 +32,28 @@
 
 mod arguments;
 mod congestion;
-mod context_page;
 mod copies;
-mod fetch;
-mod operation;
+mod lifecycle;
+mod operations;
 mod turns;
 #[cfg(feature = "bugs")]
 mod variants;
 
+use self::arguments::{Arguments, LaunchRegisters, Location};
+use self::congestion::Congestion;
+use self::operations::{Operations, Origin};
 use self::turns::Destination;
 use crate::by_node::ByNode;
-use crate::counts::Counts;
 use crate::ctx::Ctx;
+use crate::events::Cause;
 use crate::grants::Grants;
-use crate::keyed::{Key, Keyed};
 use crate::numbered::ones;
 use crate::replica::Replicas;
 use crate::requester::Requester;
-use crate::table::Table;
-use crate::{HibConfig, Notice, Token};
-use std::collections::{BTreeSet, VecDeque};
-use std::fmt;
-use std::hash::{Hash, Hasher};
-use telegraphos_accounts::{Account, Shares};
-use telegraphos_wire::ImportEpoch;
-use telegraphos_wire::{NodeId, Status, context};
-
-/// A location in an import's segment, as named by a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Location {
-    import: u16,
-    /// The opening of that import number: an old argument does not refer to a reopened import.
-    opening: u64,
-    offset: u64,
-}
-
-/// The launch registers of one slot.
-#[derive(Clone, Copy, Debug, Default, Hash)]
-pub(crate) struct LaunchRegisters {
-    arguments: [Option<Location>; 2],
-    operand: u64,
-    compare: u64,
-    length: u64,
-}
-
-impl LaunchRegisters {
-    /// The arguments as byte addresses: adds the low 3 bits, which an aligned store cannot pass, from LENGTH.
-    fn locations(&self) -> [Option<Location>; 2] {
-        let mut locations = self.arguments;
-        for (location, shift) in locations.iter_mut().zip([48, 52]) {
-            if let Some(location) = location {
-                location.offset += self.length >> shift & 7;
-            }
-        }
-        locations
-    }
-}
-
-/// The origin of an operation, which its completion goes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Origin {
-    Slot {
-        context: u16,
-        slot: u8,
-        cookie: u64,
-    },
-    Admin {
-        context: u16,
-        slot: u32,
-    },
-    /// A load of FETCH. `token` is `None` after the load has been completed at its deadline.
-    Load {
-        context: u16,
-        slot: u8,
-        size: u8,
-        token: Option<Token>,
-        deadline: u64,
-    },
-}
-
-impl Origin {
-    /// The context that the operation is charged to.
-    fn context(&self) -> u16 {
-        match *self {
-            Origin::Slot { context, .. } | Origin::Admin { context, .. } | Origin::Load { context, .. } => context,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, Hash)]
-enum Kind {
-    Atomic {
-        value: u64,
-    },
-    Copy {
-        /// The location that requests go to: the source of a get, the destination otherwise.
-        far: Location,
-        /// The location in this node's memory.
-        near: Location,
-        get: bool,
-        length: u64,
-        /// Bytes of the blocks that have been started.
-        started: u64,
-        /// Bytes of its longest block.
-        limit: u64,
-    },
-    Gate,
-}
-
-#[derive(Clone, Debug, Hash)]
-struct Operation {
-    origin: Origin,
-    notify: bool,
-    node: NodeId,
-    imports: [Option<u16>; 2],
-    /// Epoch of the first import when the operation was launched.
-    epoch: ImportEpoch,
-    kind: Kind,
-    /// Blocks in flight, or 1 for the request of an atomic, or a gate.
-    parts: u32,
-    /// The first error, and the import that it concerns.
-    status: Status,
-    failed_import: Option<u16>,
-}
-
-impl Operation {
-    /// An operation with no part in flight and no error.
-    fn new(
-        origin: Origin,
-        notify: bool,
-        node: NodeId,
-        imports: [Option<u16>; 2],
-        epoch: ImportEpoch,
-        kind: Kind,
-    ) -> Operation {
-        Operation { origin, notify, node, imports, epoch, kind, parts: 0, status: Status::Ok, failed_import: None }
-    }
-}
-
-/// The unfinished operations by the context of their imports, ascending. An empty list keeps its memory until its
-/// context is closed; it is not part of the state.
-#[derive(Clone, Default)]
-struct ByContext(Table<Vec<Key>>);
-
-impl ByContext {
-    fn state(&self) -> impl Iterator<Item = (u32, &Vec<Key>)> {
-        self.0.iter().filter(|(_, operations)| !operations.is_empty())
-    }
-}
-
-impl Hash for ByContext {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.state().for_each(|entry| entry.hash(state));
-    }
-}
-
-impl fmt::Debug for ByContext {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map().entries(self.state()).finish()
-    }
-}
+use crate::{Bar, Bug, HibConfig, Notice, Token};
+use telegraphos_wire::admin::Command;
+use telegraphos_wire::context::{self, Launch, Operation as Opcode};
+use telegraphos_wire::{AtomicOp, Status, UNIT, UNIT_SHIFT};
 
 /// The number of a slot of a context among all slots of the board.
 fn slot_number(context: u16, slot: u8) -> u32 {
@@ -206,122 +68,260 @@ pub(crate) struct Below<'a> {
     pub(crate) replicas: &'a Replicas,
 }
 
-/// State of the other launch styles.
-#[cfg(feature = "bugs")]
-#[derive(Clone, Debug, Default, Hash)]
-struct Variants {
-    /// The value of the PROCESS register.
-    process: u16,
-    /// The first half of a command: destination and length.
-    command: Option<(Location, u64)>,
-}
-
 /// The launcher of the board; see the module documentation.
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct Launcher {
-    operations: Keyed<Operation>,
-    by_context: ByContext,
-    /// The unfinished operation of each slot ([`slot_number`]).
-    slots: Table<Key>,
-    /// By slot ([`slot_number`]).
-    registers: Table<LaunchRegisters>,
-    /// Loads of FETCH that are not complete: deadline and operation, both ascending, since all have the same limit.
-    fetches: VecDeque<(u64, Key)>,
-    /// Special mode: context, slot, number of arguments passed so far.
-    special: Option<(u16, u8, usize)>,
-    #[cfg(feature = "bugs")]
-    variants: Variants,
+    pub(crate) arguments: Arguments,
+    operations: Operations,
     /// Copies to or from each node.
     destinations: ByNode<Destination>,
-    /// Account of the bytes of unfinished copies, by context.
-    bytes: Account<u16>,
-    /// Contexts congested by their copies.
-    congested: BTreeSet<u16>,
-    throttled: BTreeSet<u16>,
-    /// Stores to context pages by context, since the guest's socket was last empty or contexts were last throttled.
-    stores: Counts,
+    pub(crate) congestion: Congestion,
 }
 
 impl Launcher {
     /// No operations, nothing charged.
     pub(crate) fn new(config: &HibConfig) -> Launcher {
-        let contexts = u64::from(config.contexts);
-        let each = |units: u64| Account::new(Shares::equal(contexts.saturating_mul(units), contexts));
         Launcher {
-            operations: Keyed::default(),
-            by_context: ByContext::default(),
-            slots: Table::default(),
-            registers: Table::default(),
-            fetches: VecDeque::new(),
-            special: None,
-            #[cfg(feature = "bugs")]
-            variants: Variants::default(),
+            arguments: Arguments::default(),
+            operations: Operations::default(),
             destinations: ByNode::new(config.window.nodes(), Destination::default()),
-            bytes: each(config.copies_limit),
-            congested: BTreeSet::new(),
-            throttled: BTreeSet::new(),
-            stores: Counts::default(),
+            congestion: Congestion::new(config),
         }
     }
 
     /// Removes the state of a closed context. Returns whether the context was congested.
     pub(crate) fn forget_context(&mut self, number: u16) -> bool {
-        for slot in 0..context::SLOT_COUNT as u8 {
-            self.registers.remove(slot_number(number, slot));
-        }
-        self.by_context.0.remove(number);
-        if self.special.is_some_and(|(context, ..)| context == number) {
-            self.special = None;
-        }
-        self.stores.reset(number);
-        let stopped = self.is_stopped(number);
-        self.congested.remove(&number);
-        self.throttled.remove(&number);
-        stopped
-    }
-
-    /// Returns whether the driver must stop the processes of a context.
-    fn is_stopped(&self, context: u16) -> bool {
-        self.congested.contains(&context) || self.throttled.contains(&context)
-    }
-
-    /// Returns whether a context is congested.
-    pub(crate) fn any_stopped(&self) -> bool {
-        !self.congested.is_empty() || !self.throttled.is_empty()
+        self.arguments.forget_context(number);
+        self.operations.forget_context(number);
+        self.congestion.forget_context(number)
     }
 
     /// The earliest deadline of a load of FETCH.
     pub(crate) fn deadline(&self) -> Option<u64> {
-        self.fetches.front().map(|(at, _)| *at)
-    }
-
-    /// Removes a finished operation from the set of its context.
-    fn forget_operation(&mut self, context: u16, number: Key) {
-        if let Some(operations) = self.by_context.0.get_mut(context) {
-            if let Ok(at) = operations.binary_search(&number) {
-                operations.remove(at);
-            }
-        }
-    }
-
-    /// The unfinished operations of a context that use an import for which `selects` is true, ascending.
-    pub(crate) fn operations_using(&self, context: u16, selects: impl Fn(u16) -> bool) -> Vec<Key> {
-        let uses = |number: &Key| {
-            let operation = self.operations.get(*number);
-            operation.is_some_and(|operation| operation.imports.into_iter().flatten().any(&selects))
-        };
-        self.by_context.0.get(context).into_iter().flatten().copied().filter(uses).collect()
+        self.operations.fetches.front().map(|(at, _)| *at)
     }
 
     /// Clears all tables on reset. Loads of FETCH complete with all ones. Operation numbers are not reused.
     pub(crate) fn reset(&mut self, ctx: &mut Ctx) {
-        for (_, number) in std::mem::take(&mut self.fetches) {
-            let Some(operation) = self.operations.get(number) else { continue };
+        for (_, number) in std::mem::take(&mut self.operations.fetches) {
+            let Some(operation) = self.operations.table.get(number) else { continue };
             if let Origin::Load { size, token: Some(token), .. } = operation.origin {
                 ctx.notice(Notice::FailedLoad { node: operation.node, status: Status::Reset });
                 ctx.read_done(token, ones(u32::from(size)));
             }
         }
         *self = Launcher { operations: self.operations.emptied(), ..Launcher::new(&ctx.config) };
+    }
+
+    /// Handles a load from the window if it belongs to a launch style, and returns its value. `None` for an access to a
+    /// segment.
+    pub(crate) fn try_load(&mut self, below: &mut Below<'_>, offset: u64, size: u32) -> Option<u64> {
+        if self.arguments.special_access(below, offset, size) {
+            return Some(0);
+        }
+        #[cfg(feature = "bugs")]
+        if let Some(command) = self.arguments.variants.command_load(below, offset) {
+            let started = command.map(|(origin, copy)| self.start(below, origin, false, Opcode::Copy, copy));
+            return Some(u64::from(started.is_some_and(|started| started.is_ok())));
+        }
+        None
+    }
+
+    // ---- the page of a context ----
+
+    /// Serves a store to a context page, other than an arm of a queue.
+    pub(crate) fn context_write(&mut self, below: &mut Below<'_>, offset: u64, size: u32, data: u64) {
+        let number = (offset >> UNIT_SHIFT) as u16;
+        let within = offset & (UNIT - 1);
+        let end = context::REGISTERS + context::SLOT_COUNT * context::STRIDE;
+        let status = if size != 8 || offset % 8 != 0 || within >= end {
+            if (size, within) == (8, context::ARGUMENT) && below.requester.contexts.table.contains(number) {
+                return self.arguments.numbered_argument(below, number, offset, data);
+            }
+            Status::BadSize
+        } else if !below.requester.contexts.table.contains(number) {
+            Status::Unmapped
+        } else if within < context::ARM {
+            match self.quiet(below, number, (within / 8) as u8, data) {
+                Ok(()) => return,
+                Err(status) => status,
+            }
+        } else if within < context::REGISTERS {
+            return self.arm(below, number, ((within - context::ARM) / 8) as u8, data);
+        } else {
+            let at = within - context::REGISTERS;
+            let slot = (at / context::STRIDE) as u8;
+            let registers = self.arguments.registers(number, slot);
+            match at % context::STRIDE {
+                context::OPERAND => registers.operand = data,
+                context::COMPARE => registers.compare = data,
+                context::LENGTH => registers.length = data,
+                _ => return self.launch(below, number, slot, data, offset),
+            }
+            return;
+        };
+        below.ctx.bad_access(Bar::Contexts, offset, size, status);
+    }
+
+    /// Serves a store to `QUIET[slot]`, the import in bits 63:48 and the cookie below: waits for stores, and for the
+    /// operations that are unfinished now.
+    fn quiet(&mut self, below: &mut Below<'_>, number: u16, slot: u8, data: u64) -> Result<(), Status> {
+        if self.operations.of_slot(number, slot).is_some() {
+            return Err(Status::Busy);
+        }
+        let import = (data >> context::COOKIE_BITS) as u16;
+        let scope = (u64::from(import) != context::QUIET_ALL).then_some(import);
+        let cookie = data & ((1 << context::COOKIE_BITS) - 1);
+        let operations = self.operations.using(number, |import| scope.is_none_or(|scope| import == scope));
+        let Requester { contexts, imports, .. } = &mut *below.requester;
+        contexts.quiet(below.ctx, imports, number, slot, scope, cookie, operations)
+    }
+
+    /// Returns whether a slot has an unfinished operation or quiet.
+    fn is_busy(&self, below: &Below<'_>, number: u16, slot: u8) -> bool {
+        let quiet = below.requester.contexts.table.get(number).is_some_and(|c| c.quiets.contains_key(&slot));
+        quiet || self.operations.of_slot(number, slot).is_some()
+    }
+
+    /// Serves a store of a cookie to `ARM[slot]`: requests an event when the operation or quiet with this cookie
+    /// completes, or posts it now if that is complete.
+    fn arm(&mut self, below: &mut Below<'_>, number: u16, slot: u8, cookie: u64) {
+        let operation = self.operations.of_slot(number, slot);
+        if let Some(operation) = operation.and_then(|o| self.operations.table.get_mut(o)) {
+            if operation.origin == (Origin::Slot { context: number, slot, cookie }) {
+                operation.notify = true;
+                return;
+            }
+        }
+        let quiet = below.requester.contexts.table.get_mut(number).and_then(|c| c.quiets.get_mut(&slot));
+        match quiet {
+            Some(quiet) if quiet.cookie == cookie => quiet.notify = true,
+            _ => below.ctx.cause(Cause::Context(number)),
+        }
+    }
+
+    /// Serves a store to `LAUNCH` of a slot. The slot's arguments are consumed even if the launch fails.
+    fn launch(&mut self, below: &mut Below<'_>, number: u16, slot: u8, word: u64, offset: u64) {
+        let busy = self.is_busy(below, number, slot);
+        let registers = self.arguments.take(number, slot);
+        self.arguments.end_special(number, |of| of == slot);
+        let Some(Launch { operation, notify, cookie }) = Launch::decode(word) else {
+            return below.ctx.bad_access(Bar::Contexts, offset, 8, Status::Invalid);
+        };
+        if let Err(status) = below.requester.contexts.take_status_word(below.ctx, number) {
+            // No status word is left to report the error in the slot.
+            return below.ctx.bad_access(Bar::Contexts, offset, 8, status);
+        }
+        // The refusal carries the cookie of the refused launch. The status word of an operation in progress is still
+        // written later.
+        let origin = Origin::Slot { context: number, slot, cookie };
+        let started = match busy {
+            true => Err(Status::Busy),
+            false => self.start(below, origin, notify, operation, registers.by_bytes()),
+        };
+        if let Err(status) = started {
+            // Without space only if the operating system does not stop a congested context.
+            if busy || status == Status::NoSpace {
+                below.ctx.bad_access(Bar::Contexts, offset, 8, status);
+            }
+            below.requester.contexts.slot_done(below.ctx, (number, slot), cookie, status, None, notify);
+        }
+    }
+
+    /// LAUNCH. Starts an operation of the kernel; its end completes the admin slot.
+    pub(crate) fn admin_launch(&mut self, below: &mut Below<'_>, slot: u32, command: &Command) -> Result<(), Status> {
+        let command = command.launch();
+        let word = u64::from(command.operation & 0xff) << 56 | u64::from(command.operation >> 8) << 48;
+        let Launch { operation, .. } = Launch::decode(word).ok_or(Status::Invalid)?;
+        let location = |import, offset| {
+            let found = below.requester.imports.get(import).filter(|i| i.context == command.context);
+            found.map(|i| Location { import, opening: i.opening, offset })
+        };
+        let source = if operation == Opcode::Copy { location(command.source, command.source_offset) } else { None };
+        let arguments = [location(command.target, command.target_offset), source];
+        let (length, operand, compare) = (command.length, command.operand, command.compare);
+        let origin = Origin::Admin { context: command.context, slot };
+        self.start(below, origin, false, operation, LaunchRegisters { arguments, operand, compare, length })
+    }
+
+    // ---- FETCH: loads that perform an atomic (I14, contract 4) ----
+
+    /// Serves a load from a context page. Only FETCH can be read; other registers read as zero, since their results
+    /// arrive in the status page.
+    pub(crate) fn context_read(&mut self, below: &mut Below<'_>, token: Token, offset: u64, size: u32) {
+        let within = offset & (UNIT - 1);
+        let slots = context::FETCH..context::FETCH + 8 * context::SLOT_COUNT;
+        if !slots.contains(&within) {
+            return below.ctx.read_done(token, 0);
+        }
+        let number = (offset >> UNIT_SHIFT) as u16;
+        if let Err((status, argument)) = self.fetch(below, token, number, offset, size) {
+            fetch_failed(below, number, argument, offset, size, status);
+            below.ctx.read_done(token, ones(size));
+        }
+    }
+
+    /// Starts the atomic that was prepared in the slot of a FETCH load. An error names the import that it concerns, if
+    /// any.
+    fn fetch(
+        &mut self,
+        below: &mut Below<'_>,
+        token: Token,
+        number: u16,
+        offset: u64,
+        size: u32,
+    ) -> Result<(), (Status, Option<u16>)> {
+        if !matches!(size, 4 | 8) || offset % 8 != 0 {
+            return Err((Status::BadSize, None));
+        }
+        if !below.requester.contexts.table.contains(number) {
+            return Err((Status::Unmapped, None));
+        }
+        let slot = (((offset & (UNIT - 1)) - context::FETCH) / 8) as u8;
+        let busy = self.is_busy(below, number, slot);
+        // The arguments are consumed even if the load fails, as by LAUNCH.
+        let registers = self.arguments.take(number, slot);
+        if below.ctx.has(Bug::FetchKeepsArguments) {
+            *self.arguments.registers(number, slot) = registers;
+        }
+        let argument = registers.arguments[0].filter(|location| location.open(below.requester).is_ok());
+        let argument = argument.map(|location| location.import);
+        let failed = |status| (status, argument);
+        if busy {
+            return Err(failed(Status::Busy));
+        }
+        // All ones may be the value of the word: with an error latched before, the process could not distinguish a
+        // failure.
+        let latched = argument.and_then(|import| below.requester.imports.get(import)).and_then(|import| import.error);
+        if let Some(status) = latched {
+            return Err(failed(status));
+        }
+        let op = AtomicOp::from_u8((registers.length >> 56) as u8).ok_or(failed(Status::Invalid))?;
+        let size = size as u8;
+        let deadline = below.ctx.now.saturating_add(below.ctx.config.load_limit);
+        let origin = Origin::Load { context: number, slot, size, token: Some(token), deadline };
+        // Reserve a status word: the operation may stay unfinished long after its load has been completed.
+        below.requester.contexts.take_status_word(below.ctx, number).map_err(failed)?;
+        self.start(below, origin, false, Opcode::Atomic { op, size }, registers.by_bytes()).map_err(|status| {
+            below.requester.contexts.return_status_word(number);
+            failed(status)
+        })
+    }
+}
+
+/// Records a FETCH load that completes with all ones. Each one increments the context's error count, which
+/// distinguishes it from a word with that value.
+fn fetch_failed(below: &mut Below<'_>, number: u16, argument: Option<u16>, offset: u64, size: u32, status: Status) {
+    let errors = |requester: &Requester| requester.contexts.table.get(number).map(|context| context.errors);
+    let before = errors(below.requester);
+    match argument {
+        Some(import) => {
+            let node = below.requester.imports.get(import).map_or(below.ctx.config.node, |import| import.node);
+            below.requester.fail_load(below.ctx, node, import, status);
+        }
+        None => below.ctx.bad_access(Bar::Contexts, offset, size, status),
+    }
+    if errors(below.requester) == before {
+        below.requester.contexts.count_error(below.ctx, number);
     }
 }

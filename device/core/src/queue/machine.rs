@@ -187,7 +187,7 @@ impl Queue {
                 Some(Element { packet: Packet { src, body: Body::Enqueue { at, .. }, .. }, .. }) => {
                     grants.translate(ctx, *src, at, u64::from(size), Rights::ENQUEUE)
                 }
-                _ => match grants.get(self.page) {
+                _ => match grants.pages.get(self.page) {
                     Some(grant) if ctx.bus_master => Ok(grant.address),
                     _ => Err(Status::MemoryFault),
                 },
@@ -262,7 +262,7 @@ impl Queue {
 
     /// Continues after a successful step of `state`. `loaded` is its result if it was a load.
     fn advance(&mut self, ctx: &mut Ctx, grants: &Grants, state: QueueState, loaded: u64) {
-        let Some(base) = grants.get(self.page).map(|grant| grant.address) else { return };
+        let Some(base) = grants.pages.get(self.page).map(|grant| grant.address) else { return };
         let (shape, data) = (self.shape, self.active.as_ref().map_or(0, |element| element.data));
         let size = shape.width();
         let word = |index: u64| base + index * u64::from(size);

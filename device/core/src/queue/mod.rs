@@ -113,7 +113,7 @@ impl NotificationQueues {
             context: None,
             resigned: false,
         };
-        grants.insert(command.page, grant);
+        grants.pages.insert(command.page, grant);
         self.queues.insert(command.page, Queue::new(command.page, shape, context));
         Ok(generation)
     }
@@ -121,7 +121,7 @@ impl NotificationQueues {
     /// QUEUE_RESUME. The driver has copied the elements of the stopped queue to a linked buffer. The slot completes
     /// when the pending element is committed.
     pub(crate) fn resume(&mut self, ctx: &mut Ctx, grants: &Grants, slot: u32, page: u32) -> Result<(), Status> {
-        let address = grants.get(page).map(|grant| grant.address).ok_or(Status::Invalid)?;
+        let address = grants.pages.get(page).map(|grant| grant.address).ok_or(Status::Invalid)?;
         self.queues.get_mut(page).ok_or(Status::Invalid)?.resume(ctx, slot, address)
     }
 
@@ -212,7 +212,7 @@ impl NotificationQueues {
     ) -> Result<&Queue, Status> {
         let queue = match self.queues.get(at.page) {
             Some(queue) if !queue.revoked => queue,
-            _ if grants.get(at.page).is_some() => return Err(Status::NotQueue),
+            _ if grants.pages.get(at.page).is_some() => return Err(Status::NotQueue),
             _ => return Err(Status::NotGranted),
         };
         grants.translate(ctx, source, at, 0, Rights::ENQUEUE)?;

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! State of replicated pages: a page, its work items, and what is in flight for it.
+//! A replicated page, and its work items.
 
+use crate::config::Bug;
+use crate::ctx::Ctx;
 use crate::requester::Source;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use telegraphos_wire::{Body, NodeId, Packet, Status, admin};
+use telegraphos_wire::{NodeId, Packet, RemoteAddr, STREAM_BLOCK, Status, admin};
 
 /// How stores reach the copies (the mode of REPLICA_SET).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub(super) enum Mode {
+    #[default]
     Naive = admin::NAIVE as u16,
     Owner = admin::OWNER as u16,
     Counters = admin::COUNTERS as u16,
@@ -35,8 +38,10 @@ pub(super) enum Work {
 }
 
 /// One replicated page.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct ReplicaPage {
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct ReplicaPage {
+    /// Export page of this node.
+    pub(super) page: u32,
     pub(super) mode: Mode,
     /// Generation of the page's grant on this node.
     pub(super) generation: u64,
@@ -80,6 +85,21 @@ pub(crate) struct ReplicaPage {
 }
 
 impl ReplicaPage {
+    /// The address of a byte of this node's page.
+    pub(super) fn address(&self, offset: u32) -> RemoteAddr {
+        RemoteAddr { page: self.page, offset, generation: self.generation }
+    }
+
+    /// The nodes with copies of this page, ascending.
+    pub(super) fn members(&self) -> Vec<NodeId> {
+        self.copies.keys().copied().collect()
+    }
+
+    /// The home that this page copies; `None` at the home.
+    pub(super) fn source(&self) -> Option<Source> {
+        self.sources.first().copied()
+    }
+
     /// Whether this node multicasts the stores of its own processors.
     pub(super) fn orders_stores(&self) -> bool {
         self.home || self.mode == Mode::Naive
@@ -90,14 +110,14 @@ impl ReplicaPage {
         self.mode == Mode::Invalidate && !self.home
     }
 
-    /// The home of the page at this node, `node`; `None` for a page without one.
-    pub(super) fn home_at(&self, node: NodeId) -> Option<NodeId> {
-        if self.home { Some(node) } else { self.sources.first().map(|source| source.0) }
+    /// Whether this is a copy in mode invalidate that processors may have mapped.
+    pub(super) fn is_valid_copy(&self) -> bool {
+        self.mode == Mode::Invalidate && self.filled
     }
 
-    /// Whether a guest-memory step of this page is in flight.
-    pub(crate) fn has_step_in_flight(&self) -> bool {
-        self.busy
+    /// The home of the page at this node, `node`; `None` for a page without one.
+    pub(super) fn home_at(&self, node: NodeId) -> Option<NodeId> {
+        if self.home { Some(node) } else { self.source().map(|source| source.node) }
     }
 
     /// Whether stores of this node's processors stall: for the new home, or behind returned ones that it must get
@@ -114,6 +134,71 @@ impl ReplicaPage {
     /// Whether the home of this page can move now.
     pub(super) fn can_move(&self) -> bool {
         matches!(self.mode, Mode::Owner | Mode::Counters) && self.orphaned.is_none() && self.filled && !self.revoked
+    }
+
+    /// Whether the home refuses requests because the page is moving away.
+    pub(super) fn is_giving(&self, ctx: &Ctx) -> bool {
+        matches!(self.moving, Some(Moving::Giving { .. })) && !ctx.has(Bug::ServeWhileMoving)
+    }
+
+    /// Completes the REPLICA_SET or REPLICA_MOVE in progress, if there is one.
+    pub(super) fn complete_setting(&mut self, ctx: &mut Ctx, status: Status) {
+        if let Some(slot) = self.setting.take() {
+            ctx.complete_status(slot, status);
+        }
+    }
+
+    /// Takes the work items that `ends` selects, in order, but for that with a step in flight.
+    pub(super) fn take_work(&mut self, ends: impl Fn(&Work) -> bool) -> Vec<Work> {
+        let in_flight = usize::from(self.busy).min(self.work.len());
+        let (ended, left): (Vec<Work>, Vec<Work>) = self.work.drain(in_flight..).partition(ends);
+        self.work.extend(left);
+        ended
+    }
+
+    /// Drops the reads of blocks for a copy, and returns their number. The result of a step in flight always removes the
+    /// first item, so that stays.
+    pub(super) fn drop_reads(&mut self, node: NodeId) -> usize {
+        let reads_for_copy = |work: &Work| matches!(work, Work::Read(to, _) if *to == node);
+        let mut dropped = 0;
+        if let Some(first) = self.work.front_mut().filter(|first| self.busy && reads_for_copy(first)) {
+            *first = Work::Cancelled;
+            dropped += 1;
+        }
+        let before = self.work.len();
+        self.work.retain(|work| !reads_for_copy(work));
+        dropped + before - self.work.len()
+    }
+
+    /// The link is lost: drops the packets of the home, which no acknowledgement can reach.
+    pub(super) fn drop_arrived(&mut self) {
+        if let Some(first @ (Work::Apply(..) | Work::Fill(_))) = self.work.front_mut().filter(|_| self.busy) {
+            *first = Work::Cancelled;
+        }
+        self.work.retain(|work| !matches!(work, Work::Apply(..) | Work::Fill(_)));
+        self.deferred.clear();
+    }
+
+    /// Removes the copies that a store has been sent to, since it invalidates them. A copy that is still being filled
+    /// stays: it applies the store like an update, before the last block of its content. Returns whether any was
+    /// removed.
+    pub(super) fn remove_invalidated(&mut self) -> bool {
+        if self.mode != Mode::Invalidate {
+            return false;
+        }
+        let (work, waiting) = (&self.work, &self.filling);
+        let filling = |node: NodeId| {
+            waiting.contains_key(&node) || work.iter().any(|work| matches!(work, Work::Read(to, _) if *to == node))
+        };
+        let before = self.copies.len();
+        self.copies.retain(|node, _| filling(*node));
+        self.copies.len() != before
+    }
+
+    /// The offset of the block behind that at `offset`, if it is not the last.
+    pub(super) fn next_block(offset: u32) -> Option<u32> {
+        let next = offset + STREAM_BLOCK as u32;
+        (u64::from(next) < telegraphos_wire::UNIT).then_some(next)
     }
 }
 
@@ -137,67 +222,4 @@ pub(super) enum Arrival {
     Working,
     /// It is acknowledged later; packets that follow it do not wait.
     Deferred,
-}
-
-/// A multicast that not all copies have acknowledged.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Multicast {
-    /// The page at this node.
-    pub(super) page: u32,
-    /// Copies that have not acknowledged it.
-    pub(super) waits: BTreeSet<NodeId>,
-    /// Those of them that have joined again since: a refusal is of their earlier copy, which had left.
-    pub(super) rejoined: BTreeSet<NodeId>,
-    /// The request to answer when all copies have acknowledged, and the answer.
-    pub(super) answer: Option<(Packet, Body)>,
-    /// A copy that may outlive this home has not applied it.
-    pub(super) missed: bool,
-    /// The multicast is a block for the new copy at this node.
-    pub(super) fill: Option<NodeId>,
-    /// When copies that have not acknowledged are dropped; `None` until the multicast has been sent to all of them.
-    pub(super) deadline: Option<u64>,
-}
-
-/// A multicast that waits for link credits.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Outgoing {
-    pub(super) tag: u32,
-    pub(super) body: Body,
-    /// Destinations that it has not been sent to, ascending.
-    pub(super) to: Vec<NodeId>,
-}
-
-/// A request of this node's processors that has been forwarded to the home.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Forward {
-    pub(super) packet: Packet,
-    /// The home that it was sent to.
-    pub(super) home: NodeId,
-    pub(super) page: u32,
-    /// [`ReplicaPage::moves`] when it was sent.
-    pub(super) moves: u32,
-    /// Its ordinal among the page's requests that are in flight or returned.
-    pub(super) ordinal: u64,
-    /// The processor has been answered with a refusal because the page lost its home; the home's answer is discarded.
-    pub(super) refused: bool,
-}
-
-/// Packets of class `Reflected` that have arrived from one node.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Arrivals {
-    pub(super) packets: VecDeque<Packet>,
-    /// The first packet is a work item of its page.
-    pub(super) working: bool,
-    /// `take_arrivals` is running; this prevents recursion.
-    pub(super) taking: bool,
-}
-
-/// A request of this node's processors that the home performs. Such requests are answered in issue order, so that the
-/// count of stores taken (SPEC E22b) identifies them.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct InOrder {
-    pub(super) number: u64,
-    pub(super) page: u32,
-    /// The request and its answer, once it has arrived.
-    pub(super) done: Option<(Packet, Body)>,
 }

@@ -1,76 +1,187 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Imports: opening, closing, acknowledgement of errors, and lookups. Called by `control` for admin commands.
+//! Imports: what an import is, and the table of the open ones.
 
-use super::{Import, RequestKind, Requester};
+use super::send_queue::SendQueues;
 use crate::ctx::Ctx;
 use crate::events::Cause;
+use crate::keyed::Key;
+use crate::{HibConfig, Notice};
+use std::collections::BTreeSet;
 use telegraphos_wire::admin::Command;
-use telegraphos_wire::{Body, Rights, Status, UNIT, context, range};
+use telegraphos_wire::{ImportEpoch, NodeId, RemoteAddr, Rights, Status, UNIT, UNIT_SHIFT, context, event, range};
 
-impl Requester {
-    /// LOOKUP. Sends the request; the reply completes the slot.
-    pub(crate) fn lookup(&mut self, ctx: &mut Ctx, slot: u32, command: &Command) -> Result<(), Status> {
-        if u32::from(command.node) >= ctx.config.window.nodes() {
-            return Err(Status::BadNode);
-        }
-        if !telegraphos_wire::packet::is_valid_name(&command.name) {
-            return Err(Status::BadName);
-        }
-        self.reachable(ctx, command.node)?;
-        let body = Body::Lookup {
-            name: Box::new(command.name),
-            secret: command.secret,
-            uid: command.uid,
-            rights: Rights(command.rights),
-        };
-        self.submit(ctx, command.node, RequestKind::Lookup { slot }, body);
-        Ok(())
+/// One open import: its destination, and the progress of its stores.
+#[derive(Clone, Debug, Default, Hash)]
+pub(crate) struct Import {
+    pub(crate) number: u16,
+    pub(crate) context: u16,
+    /// Number of this opening among all of the board; unlike the import's number it is never reused.
+    pub(crate) opening: u64,
+    pub(crate) node: NodeId,
+    /// The window slots of the node that it occupies.
+    pub(crate) first_slot: u32,
+    pub(super) slots: u32,
+    pub(crate) page: u32,
+    pub(crate) length: u64,
+    /// Generation of the grant at the node.
+    pub(super) generation: u64,
+    pub(crate) rights: Rights,
+    /// Stores accepted and stores finished, both since the import was opened.
+    pub(crate) issued: u64,
+    pub(crate) finished: u64,
+    /// The smallest number of finished stores that some quiet waits for, if any.
+    pub(super) awaited: Option<u64>,
+    /// Unfinished operations that use the import.
+    pub(crate) operations: u32,
+    /// Accepted stores that are not sent.
+    pub(super) waiting: u32,
+    /// Congested by its own waiting stores.
+    pub(super) congested: bool,
+    /// Stopped because the board cannot keep up with the guest's stores.
+    pub(super) throttled: bool,
+    /// A store came through the import since the guest's socket was last empty.
+    pub(crate) active: bool,
+    /// A store was lost: later stores are dropped until the driver acknowledges.
+    pub(crate) in_error: bool,
+    /// Epoch of its stores: a receiver that refuses a store refuses all later ones of the same epoch.
+    pub(crate) epoch: u32,
+    /// The receiver has refused a store of this epoch; an acknowledgement by the driver begins a new epoch.
+    pub(super) refused: bool,
+    /// For a page replicated on this node: the word of the status page that counts the stores taken, and the count.
+    pub(super) taken: Option<(u32, u64)>,
+    /// The import of a queue.
+    pub(crate) queue: bool,
+    /// The send queue of an import of a queue.
+    pub(super) send_queue: Option<Key>,
+    /// Launch arguments through the import with a wrong key or for another process's context.
+    pub(crate) bad_keys: u32,
+    /// Permanently failed: its node went down or was reset, or it had too many wrong keys. An acknowledgement does not
+    /// clear the error; the import can only be closed. The node may come back with other memory under the same pages
+    /// and even generations.
+    pub(crate) dead: bool,
+    pub(crate) error: Option<Status>,
+    /// The admin slot of a pending close.
+    pub(super) closing: Option<u32>,
+    /// The admin slot of a pending IMPORT_QUIET.
+    pub(super) settling: Option<u32>,
+}
+
+impl Import {
+    /// Returns whether the driver must stop the importing processes.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.congested || self.throttled
     }
 
-    /// IMPORT_SET. Opens an import, which has no window if it has no slots. Returns `Ok(false)` for an import of a
-    /// queue, which first requests receive credits; the reply completes the slot.
-    pub(crate) fn open(&mut self, ctx: &mut Ctx, slot: u32, command: &Command) -> Result<bool, Status> {
-        let Command { import, context, node, index, count, page, generation, length, rights, .. } = *command;
+    /// Returns whether no store or operation of the import is unfinished.
+    pub(super) fn is_idle(&self) -> bool {
+        self.finished == self.issued && self.operations == 0
+    }
+
+    /// The remote address of the byte at `offset` of the segment.
+    pub(crate) fn address(&self, offset: u64) -> RemoteAddr {
+        let page = self.page + (offset >> UNIT_SHIFT) as u32;
+        RemoteAddr { page, offset: (offset & (UNIT - 1)) as u32, generation: self.generation }
+    }
+}
+
+impl Import {
+    /// Checks the arguments of an IMPORT_SET, apart from what is open.
+    pub(super) fn check(ctx: &Ctx, command: &Command) -> Result<(), Status> {
+        let Command { import, node, index, count, page, length, rights, .. } = *command;
         if u32::from(node) >= ctx.config.window.nodes() {
             return Err(Status::BadNode);
         }
-        let slots = ctx.config.window.slots();
         let windowless = count == 0;
         let units = if windowless { length.div_ceil(UNIT).min(u64::from(u32::MAX)) as u32 } else { count };
         let most = if windowless { range::MAX_BYTES } else { u64::from(count) * UNIT };
         let valid = import < ctx.config.imports
-            && u64::from(index) + u64::from(count) <= u64::from(slots)
+            && u64::from(index) + u64::from(count) <= u64::from(ctx.config.window.slots())
             && page.checked_add(units).is_some()
             && length > 0
             && length <= most
             && Rights::ALL.contains(Rights(rights))
             && command.taken <= context::TAKEN_WORDS
-            && (!Rights(rights).contains(Rights::ENQUEUE) || (rights == Rights::ENQUEUE.0 && count == 1))
-            && self.contexts.contains(context);
-        if !valid {
-            return Err(Status::Invalid);
+            && (!Rights(rights).contains(Rights::ENQUEUE) || (rights == Rights::ENQUEUE.0 && count == 1));
+        if valid { Ok(()) } else { Err(Status::Invalid) }
+    }
+
+    /// Reports that the import has become congested (`on`) or is no longer congested, and posts an event.
+    pub(super) fn congestion_changed(&self, ctx: &mut Ctx, on: bool) {
+        if on {
+            ctx.counters.congested += 1;
         }
-        let peer = &mut self.peers[usize::from(node)];
-        if peer.slots.is_empty() {
-            peer.slots = vec![0; slots as usize];
+        ctx.notice(Notice::Congested { import: self.number, on });
+        ctx.cause(Cause::ImportState(self.number));
+    }
+
+    /// The value of the next IMPORT_STATE event: TG_IMPORT_* bits, its latched status in bits 31:16.
+    pub(crate) fn state(&self) -> u64 {
+        let mut value = self.error.map_or(0, |status| (status as u64) << 16);
+        if self.is_stopped() {
+            value |= event::IMPORT_CONGESTED;
         }
-        let range = index as usize..(index + count) as usize;
-        if self.imports[usize::from(import)].is_some() || peer.slots[range.clone()].iter().any(|s| *s != 0) {
-            return Err(Status::Busy);
+        if self.in_error {
+            value |= event::IMPORT_CUT;
         }
-        // A store of an earlier import's count to that word is in progress and would overwrite this import's count.
-        let taken = command.taken.checked_sub(1);
-        if taken.is_some_and(|word| self.taken_count_in_progress(ctx, context, word)) {
-            return Err(Status::Busy);
-        }
-        let peer = &mut self.peers[usize::from(node)];
-        peer.slots[range].fill(import + 1);
-        if let Some(context) = self.contexts.get_mut(context) {
-            context.imports.insert(import);
-        }
+        value
+    }
+}
+
+/// The imports of the board.
+#[derive(Clone, Debug, Hash)]
+pub(crate) struct Imports {
+    table: Vec<Option<Box<Import>>>,
+    /// Number of openings so far.
+    openings: u64,
+    /// The epoch assigned last, of all imports of the board, modulo 2^32.
+    epochs: u32,
+    /// Imports whose close is pending.
+    pub(super) closing: BTreeSet<u16>,
+}
+
+impl Imports {
+    /// No imports.
+    pub(super) fn new(config: &HibConfig) -> Imports {
+        Imports { table: vec![None; usize::from(config.imports)], openings: 0, epochs: 0, closing: BTreeSet::new() }
+    }
+
+    /// No imports, of a board that has had others: openings and epochs are not repeated.
+    pub(super) fn emptied(&self, config: &HibConfig) -> Imports {
+        Imports { openings: self.openings, epochs: self.epochs, ..Imports::new(config) }
+    }
+
+    /// The import with this number, if it is open.
+    pub(crate) fn get(&self, number: u16) -> Option<&Import> {
+        self.table.get(usize::from(number))?.as_deref()
+    }
+
+    /// The import with this number for modification, if it is open.
+    pub(crate) fn get_mut(&mut self, number: u16) -> Option<&mut Import> {
+        self.table.get_mut(usize::from(number))?.as_deref_mut()
+    }
+
+    /// The open imports, ascending.
+    pub(crate) fn open(&self) -> impl Iterator<Item = &Import> {
+        self.table.iter().flatten().map(|import| &**import)
+    }
+
+    /// The open imports, ascending, for modification.
+    pub(super) fn open_mut(&mut self) -> impl Iterator<Item = &mut Import> {
+        self.table.iter_mut().flatten().map(|import| &mut **import)
+    }
+
+    /// The numbers of the open imports that `selects` selects, ascending.
+    pub(super) fn numbers(&self, selects: impl Fn(&Import) -> bool) -> Vec<u16> {
+        self.open().filter(|import| selects(import)).map(|import| import.number).collect()
+    }
+
+    /// Opens an import as a command says that has been checked ([`Import::check`]).
+    pub(super) fn insert(&mut self, command: &Command) {
+        let Command { import, context, node, index, count, page, generation, length, rights, .. } = *command;
         self.openings += 1;
         self.epochs = self.epochs.wrapping_add(1);
-        self.imports[usize::from(import)] = Some(Box::new(Import {
+        self.table[usize::from(import)] = Some(Box::new(Import {
+            number: import,
             context,
             opening: self.openings,
             node,
@@ -80,130 +191,32 @@ impl Requester {
             length,
             generation,
             rights: Rights(rights),
-            issued: 0,
-            finished: 0,
-            awaited: None,
-            operations: 0,
-            taken: taken.map(|word| (word, 0)),
+            taken: command.taken.checked_sub(1).map(|word| (word, 0)),
             queue: rights == Rights::ENQUEUE.0,
-            send_queue: None,
-            bad_keys: 0,
-            waiting: 0,
-            congested: false,
-            throttled: false,
-            active: false,
-            in_error: false,
             epoch: self.epochs,
-            refused: false,
-            dead: false,
-            error: None,
-            closing: None,
-            settling: None,
+            ..Import::default()
         }));
-        self.divide_reserve(ctx);
-        if rights == Rights::ENQUEUE.0 {
-            self.open_queue(ctx, slot, import);
-            return Ok(false);
-        }
-        Ok(true)
     }
 
-    /// IMPORT_CLEAR. Unmaps an import at once. Returns `Ok(false)` if stores of it are unfinished; the slot completes
-    /// after them. The close does not wait for elements: the receiver of a queue may never take them.
-    pub(crate) fn close(&mut self, ctx: &mut Ctx, slot: u32, command: &Command) -> Result<bool, Status> {
-        let number = command.import;
-        let opening = self.is_opening(number);
-        let Some(import) = self.open_import(number) else { return Err(Status::Invalid) };
-        if import.closing.is_some() || opening {
-            return Err(Status::Busy);
-        }
-        let done = import.queue || self.has_ended(ctx, import);
-        self.unmap_import(number);
-        if done {
-            self.remove_import(ctx, number);
-        } else if let Some(import) = self.import(number) {
-            import.closing = Some(slot);
-            self.closing.insert(number);
-        }
-        Ok(done)
-    }
-
-    /// IMPORT_QUIET. Returns `Ok(false)` if stores or operations of the import are unfinished; the slot completes after
-    /// them.
-    pub(crate) fn settle(&mut self, slot: u32, command: &Command) -> Result<bool, Status> {
-        let opening = self.is_opening(command.import);
-        let Some(import) = self.import(command.import) else { return Err(Status::Invalid) };
-        if import.closing.is_some() || import.settling.is_some() || opening {
-            return Err(Status::Busy);
-        }
-        if !import.is_idle() {
-            import.settling = Some(slot);
-        }
-        Ok(import.settling.is_none())
-    }
-
-    /// Returns whether no store or operation of an import is unfinished and its count of taken stores is in memory, so
-    /// that its status word can be reused.
-    pub(super) fn has_ended(&self, ctx: &Ctx, import: &Import) -> bool {
-        import.is_idle()
-            && !import.taken.is_some_and(|(word, _)| self.taken_count_in_progress(ctx, import.context, word))
-    }
-
-    /// Returns whether a store of a count to this word of a context's status page is in progress.
-    fn taken_count_in_progress(&self, ctx: &Ctx, context: u16, word: u32) -> bool {
-        let page = self.contexts.get(context).map(|context| context.status_page);
-        page.is_some_and(|page| ctx.tables.counter_in_progress(page + context::TAKEN_OFFSET + 8 * u64::from(word)))
-    }
-
-    /// A count of taken stores is in memory: closes the imports that waited for it.
-    pub(crate) fn count_stored(&mut self, ctx: &mut Ctx) {
-        let closing: Vec<u16> = self.closing.iter().copied().collect();
-        for number in closing {
-            self.progressed(ctx, number);
-        }
-    }
-
-    /// Removes an import from the window; accesses to its slots fail from now on.
-    pub(crate) fn unmap_import(&mut self, number: u16) {
-        let Some(import) = self.import(number) else { return };
-        let (node, first, count) = (import.node, import.first_slot as usize, import.slots as usize);
-        self.peers[usize::from(node)].slots[first..first + count].fill(0);
-    }
-
-    /// Removes an import from all tables, and completes the quiets that wait for its stores.
-    pub(crate) fn remove_import(&mut self, ctx: &mut Ctx, number: u16) {
-        self.reach_quiets(ctx, number, true);
-        let context = self.open_import(number).map(|import| import.context);
-        if let Some(context) = context.and_then(|context| self.contexts.get_mut(context)) {
-            context.imports.remove(&number);
-        }
-        let import = self.imports.get_mut(usize::from(number)).and_then(|import| import.take());
-        if let Some(slot) = import.as_ref().and_then(|import| import.settling) {
-            ctx.complete_status(slot, Status::Invalid);
-        }
-        self.throttled.remove(&number);
+    /// Closes an import.
+    pub(super) fn remove(&mut self, number: u16) -> Option<Box<Import>> {
         self.closing.remove(&number);
-        self.divide_reserve(ctx);
-        if let Some(send_queue) = import.and_then(|import| import.send_queue) {
-            self.detach_send_queue(ctx, send_queue);
-        }
+        self.table.get_mut(usize::from(number))?.take()
     }
 
-    /// IMPORT_ACK. Clears the error of an import, so that it accepts stores again. Fails for a permanently failed
-    /// import.
-    pub(crate) fn acknowledge(&mut self, ctx: &mut Ctx, command: &Command) -> Result<(), Status> {
-        let Some(import) = self.import(command.import) else { return Err(Status::Invalid) };
-        if import.dead {
-            return Err(import.error.unwrap_or(Status::NodeDown));
+    /// The import and epoch that stores of an open import carry.
+    pub(crate) fn epoch_of(&self, number: u16) -> ImportEpoch {
+        ImportEpoch { import: number, epoch: self.get(number).map_or(0, |import| import.epoch) }
+    }
+
+    /// Begins a new epoch of an import: earlier refusals do not concern its later stores, or its elements.
+    pub(super) fn begin_epoch(&mut self, send_queues: &mut SendQueues, number: u16) {
+        self.epochs = self.epochs.wrapping_add(1);
+        let epoch = self.epochs;
+        let Some(import) = self.get_mut(number) else { return };
+        (import.epoch, import.refused) = (epoch, false);
+        if let Some(send_queue) = send_queues.of(import) {
+            send_queue.epoch.epoch = epoch;
         }
-        import.error = None;
-        import.in_error = false;
-        // A new epoch is needed only if the receiver has refused a store. After a local loss, earlier stores of the
-        // epoch may still be in flight and must not be refused.
-        if import.refused {
-            self.begin_epoch(command.import);
-        }
-        ctx.cause(Cause::ImportState(command.import));
-        Ok(())
     }
 }

@@ -7,148 +7,68 @@
 //! accepted store ends performed, refused or failed; the latter two latch the import's error. A lost store puts its
 //! import *in error*: later stores are dropped until the driver acknowledges, so that none passes a lost one.
 
-mod access;
+//!
+//! | Module | Owns |
+//! |---|---|
+//! | here | accesses of the window, admin commands, and losses: what concerns several of the parts below |
+//! | `send` | no state: sending, replies, and the end of everything outstanding to a node |
+//! | `imports` | the open imports |
+//! | `contexts`, `quiet` | the contexts, their status words, and their quiets in progress |
+//! | `pressure` | the reserve of waiting stores, and the imports that are stopped |
+//! | `peers`, `presence`, `ages` | the destinations: what waits for each, what is in flight to it, whether it answers |
+//! | `requests`, `deadlines` | requests that wait for a reply with a value, and until when |
+//! | `send_queue` | elements for queues that wait, and receive credits |
+//! | `bodies` | boxes for the bodies of waiting requests |
+
 mod ages;
 mod bodies;
 mod contexts;
 mod deadlines;
-mod enqueue;
 mod imports;
-mod losses;
+mod peers;
 mod presence;
 mod pressure;
 mod quiet;
+mod requests;
 mod send;
 mod send_queue;
 
-use self::ages::{Phase, Phases, Unanswered};
 use self::bodies::Bodies;
-use self::deadlines::{Deadlines, Limit};
+use self::contexts::Contexts;
+pub(crate) use self::imports::Import;
+use self::imports::Imports;
+pub(crate) use self::peers::WaitingForward;
+use self::peers::{Peers, Waiting};
 pub(crate) use self::presence::Life;
-use self::presence::Presence;
-use self::send_queue::SendQueue;
-use crate::by_node::ByNode;
-use crate::config::{Bug, STATUS_WORDS};
+use self::pressure::Pressure;
+use self::requests::{PendingRequest, PendingRequests};
+pub(crate) use self::requests::{ReplicaRequest, RequestKind};
+use self::send_queue::SendQueues;
+use crate::config::Bug;
 use crate::ctx::Ctx;
-use crate::keyed::{Key, Keyed};
-use crate::numbered::Numbered;
+use crate::events::Cause;
+use crate::keyed::Key;
+use crate::numbered::ones;
 use crate::page_counters::PageCounters;
-use crate::table::Table;
-use crate::{HibConfig, Token};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use telegraphos_accounts::{Account, Shares};
-use telegraphos_wire::{Body, NodeId, Packet, RemoteAddr, Rights, Status, UNIT, UNIT_SHIFT, WindowAddress};
+use crate::{Bar, HibConfig, LostStore, Notice, Token};
+use std::collections::VecDeque;
+use telegraphos_wire::admin::Command;
+use telegraphos_wire::window::Aperture;
+use telegraphos_wire::{Body, NodeId, RemoteAddr, Rights, Status, UNIT_SHIFT};
 
-/// One open import: its destination, and the progress of its stores.
-#[derive(Clone, Debug, Hash)]
-pub(crate) struct Import {
-    pub(crate) context: u16,
-    /// Number of this opening among all of the board; unlike the import's number it is never reused.
-    pub(crate) opening: u64,
+/// The home of a page that an export page of this node replicates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Source {
     pub(crate) node: NodeId,
-    /// The window slots of the node that it occupies.
-    pub(crate) first_slot: u32,
-    slots: u32,
     pub(crate) page: u32,
-    pub(crate) length: u64,
-    /// Generation of the grant at the node.
-    generation: u64,
-    pub(crate) rights: Rights,
-    /// Stores accepted and stores finished, both since the import was opened.
-    issued: u64,
-    finished: u64,
-    /// The smallest number of finished stores that some quiet waits for, if any.
-    awaited: Option<u64>,
-    /// Unfinished operations that use the import.
-    pub(crate) operations: u32,
-    /// Accepted stores that are not sent.
-    waiting: u32,
-    /// Congested by its own waiting stores.
-    congested: bool,
-    /// Stopped because the board cannot keep up with the guest's stores.
-    throttled: bool,
-    /// A store came through the import since the guest's socket was last empty.
-    active: bool,
-    /// A store was lost: later stores are dropped until the driver acknowledges.
-    pub(crate) in_error: bool,
-    /// Epoch of its stores: a receiver that refuses a store refuses all later ones of the same epoch.
-    pub(crate) epoch: u32,
-    /// The receiver has refused a store of this epoch; an acknowledgement by the driver begins a new epoch.
-    refused: bool,
-    /// For a page replicated on this node: the word of the status page that counts the stores taken, and the count.
-    taken: Option<(u32, u64)>,
-    /// The import of a queue.
-    pub(crate) queue: bool,
-    /// The send queue of an import of a queue.
-    send_queue: Option<Key>,
-    /// Launch arguments through the import with a wrong key or for another process's context.
-    pub(crate) bad_keys: u32,
-    /// Permanently failed: its node went down or was reset, or it had too many wrong keys. An acknowledgement does not
-    /// clear the error; the import can only be closed. The node may come back with other memory under the same pages
-    /// and even generations.
-    pub(crate) dead: bool,
-    pub(crate) error: Option<Status>,
-    /// The admin slot of a pending close.
-    closing: Option<u32>,
-    /// The admin slot of a pending IMPORT_QUIET.
-    settling: Option<u32>,
+    pub(crate) generation: u64,
 }
 
-impl Import {
-    /// Returns whether the driver must stop the importing processes.
-    pub(super) fn is_stopped(&self) -> bool {
-        self.congested || self.throttled
+impl Source {
+    /// The address of its first byte.
+    pub(crate) fn address(&self) -> RemoteAddr {
+        RemoteAddr { page: self.page, offset: 0, generation: self.generation }
     }
-
-    /// Returns whether no store or operation of the import is unfinished.
-    fn is_idle(&self) -> bool {
-        self.finished == self.issued && self.operations == 0
-    }
-
-    /// The remote address of the byte at `offset` of the segment.
-    pub(crate) fn address(&self, offset: u64) -> RemoteAddr {
-        let page = self.page + (offset >> UNIT_SHIFT) as u32;
-        RemoteAddr { page, offset: (offset & (UNIT - 1)) as u32, generation: self.generation }
-    }
-}
-
-/// The kind of a pending request.
-#[derive(Clone, Debug, Hash)]
-pub(crate) enum RequestKind {
-    Load {
-        token: Token,
-        import: u16,
-        size: u8,
-    },
-    Lookup {
-        slot: u32,
-    },
-    /// Request of receive credits for an import that this admin slot is opening: slot, import.
-    Reserve {
-        opens: (u32, u16),
-    },
-    /// Return of receive credits of the queue there.
-    Return {
-        node: NodeId,
-        at: RemoteAddr,
-    },
-    Replica(ReplicaRequest),
-}
-
-/// The home of a page that an export page of this node replicates: node, page, generation.
-pub(crate) type Source = (NodeId, u32, u64);
-
-/// A request about a replicated export page of this node.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum ReplicaRequest {
-    /// Become a copy.
-    Join { page: u32, source: Source },
-    /// Stop being a copy.
-    Leave { page: u32 },
-    /// Become the home.
-    Move { page: u32 },
-    /// Stay a copy when the home moves. `packet` is the old home's announcement; `None` if this node is the old home.
-    Keep { page: u32, source: Source, packet: Option<Packet> },
 }
 
 /// The result of a request that a part above the requester issued. Methods that end such requests return it, and
@@ -163,285 +83,25 @@ pub(crate) enum Ended {
     Replica { request: ReplicaRequest, status: Status },
 }
 
-/// A request that waits for a reply until its deadline, before and after it is sent.
-#[derive(Clone, Debug, Hash)]
-struct PendingRequest {
-    node: NodeId,
-    limit: Limit,
-    deadline: u64,
-    kind: RequestKind,
-}
-
-/// An entry of a destination's send queue.
-#[derive(Clone, Debug, Hash)]
-pub(super) enum Waiting {
-    Store {
-        import: u16,
-        at: RemoteAddr,
-        size: u8,
-        data: u64,
-    },
-    /// A pending request by its number in `pending_requests`; absent there if it has timed out.
-    PendingRequest {
-        number: Key,
-        body: Box<Body>,
-    },
-    /// A part of an operation: the offset of its bytes, and the request.
-    Part {
-        operation: Key,
-        offset: u64,
-        body: Box<Body>,
-    },
-}
-
-/// Size of a waiting store: the unit of the reserve ([`HibConfig::reserve`](crate::HibConfig::reserve)).
-const _: () = assert!(size_of::<(u64, Waiting)>() <= 40);
-
-/// A request to the home of a replicated page that is not sent.
-#[derive(Clone, Debug, Hash)]
-pub(crate) struct WaitingForward {
-    /// Its number in the replicas' table of forwards.
-    pub(crate) number: u64,
-    pub(crate) body: Body,
-    /// The import (number and opening) that the request counts against, as one of its waiting stores.
-    pub(crate) import: Option<(u16, u64)>,
-    /// If true, the request is sent even if the import is in error: the copy on this node has already applied the
-    /// store.
-    pub(crate) unconditional: bool,
-}
-
-/// A request in flight: sent and not answered.
-#[derive(Clone, Copy, Debug, Hash)]
-pub(crate) enum InFlight {
-    Store {
-        import: u16,
-        epoch: u32,
-    },
-    PendingRequest {
-        number: Key,
-    },
-    Part {
-        operation: Key,
-        offset: u64,
-    },
-    Element {
-        send_queue: Key,
-        epoch: u32,
-    },
-    Forward {
-        number: u64,
-    },
-    /// A request that has ended because its node did not answer in time. It occupies its place in the window until the
-    /// node answers or leaves.
-    Abandoned(Window),
-}
-
-impl InFlight {
-    /// The window in which it has a place.
-    fn window(&self) -> Window {
-        match self {
-            InFlight::Element { .. } => Window::Elements,
-            InFlight::Forward { .. } => Window::Forwards,
-            InFlight::Abandoned(window) => *window,
-            InFlight::Store { .. } | InFlight::PendingRequest { .. } | InFlight::Part { .. } => Window::Requests,
-        }
-    }
-}
-
-/// The windows of packets in flight to a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Window {
-    Requests,
-    Forwards,
-    Elements,
-}
-
-/// An entry of the table of requests in flight.
-#[derive(Clone, Copy, Debug, Hash)]
-struct Tagged {
-    /// Upper bits of the tag.
-    upper: u32,
-    node: NodeId,
-    /// When it was sent; `None` if its age has no limit.
-    sent: Option<Phase>,
-    request: InFlight,
-}
-
-/// The state that this node keeps for a peer: the requests to it.
-#[derive(Clone, Debug, Default, Hash)]
-pub(crate) struct Peer {
-    /// The send queue; each entry has its number in the order of acceptance.
-    waiting: VecDeque<(u64, Waiting)>,
-    /// Requests from copies on this node to their home, which answers when all copies have applied the store. They have
-    /// a window of their own, so that a copy that is slow to acknowledge delays no other request.
-    forwards: VecDeque<(u64, WaitingForward)>,
-    /// Entries of `forwards` in flight.
-    forwards_in_flight: u32,
-    /// Number of entries accepted so far.
-    accepted: u64,
-    /// Requests sent in the current sessions of both nodes, modulo 2^32.
-    pub(crate) requests_sent: u32,
-    /// Other requests in flight: the used part of the window.
-    outstanding: u32,
-    /// Elements in flight.
-    pub(crate) elements_in_flight: u32,
-    /// The peer is in `credit_waiters`.
-    awaits_credit: bool,
-    /// The first load issued since a packet was last received from the peer: all later ones were as well.
-    unheard_since: Option<Key>,
-    /// A load has timed out, and no packet was received from the peer since the load was issued.
-    silent: bool,
-    /// Requests that it has not answered, elements and abandoned ones excepted.
-    unanswered: Unanswered,
-    /// Abandoned requests in flight, by [`Window`].
-    abandoned: [u32; 3],
-    /// Requests wait for the peer's end of a ring, since then: for a credit, or for the end of the ring's withdrawal.
-    ring_waits: Option<Phase>,
-    /// Generation of the tags of requests to this peer: the number of times that all its requests in flight were
-    /// abandoned.
-    tag_generation: u32,
-    /// Send queues with waiting elements, in round-robin order.
-    pub(crate) enqueuers: VecDeque<Key>,
-    /// Window slot -> import + 1, 0 if unmapped; empty until the first import from this node.
-    slots: Vec<u16>,
-}
-
-impl Peer {
-    /// Appends an entry to the send queue.
-    pub(crate) fn accept(&mut self, waiting: Waiting) {
-        self.accepted += 1;
-        self.waiting.push_back((self.accepted, waiting));
-    }
-
-    /// Appends a request to the home of a page, in the same order of acceptance.
-    pub(crate) fn accept_forward(&mut self, waiting: WaitingForward) {
-        self.accepted += 1;
-        self.forwards.push_back((self.accepted, waiting));
-    }
-
-    /// Requests in flight, of both windows.
-    fn window_used(&self) -> u32 {
-        self.outstanding + self.forwards_in_flight
-    }
-
-    /// Returns whether abandoned requests occupy a whole window of requests.
-    fn is_exhausted(&self, window: u32) -> bool {
-        [Window::Requests, Window::Forwards].iter().any(|which| self.abandoned[*which as usize] >= window)
-    }
-
-    /// Returns whether a store to this export page of the peer is not sent.
-    fn stores_to(&self, page: u32) -> bool {
-        self.waiting.iter().any(|(_, waiting)| matches!(waiting, Waiting::Store { at, .. } if at.page == page))
-    }
-
-    /// Number of requests accepted so far.
-    pub(crate) fn accepted(&self) -> u64 {
-        self.accepted
-    }
-
-    /// Returns whether the first `count` accepted requests have been sent or dropped.
-    pub(crate) fn has_sent(&self, count: u64) -> bool {
-        let later = |number: &u64| *number > count;
-        self.waiting.front().is_none_or(|(number, _)| later(number))
-            && self.forwards.front().is_none_or(|(number, _)| later(number))
-    }
-}
-
 /// The target of a checked window access: import, remote address, size in bytes.
 type Target = (u16, RemoteAddr, u8);
 
 /// A refused window access: node, import if the address is mapped, reason.
 type Rejection = (NodeId, Option<u16>, Status);
 
-#[derive(Clone, Debug, Hash)]
-pub(crate) struct Quiet {
-    pub(crate) cookie: u64,
-    /// Post an event when the quiet completes.
-    pub(crate) notify: bool,
-    /// The imports it waits for, ascending.
-    targets: Vec<QuietTarget>,
-    /// The unfinished operations it waits for, ascending.
-    operations: Vec<Key>,
-    /// Number of targets and operations that are unfinished.
-    unfinished: usize,
-    /// The status to report: the first loss among the stores and operations it waits for, or an error that was latched
-    /// when it was issued. A later acknowledgement does not change it.
-    lost: Option<Status>,
-}
-
-/// An import that a quiet waits for.
-#[derive(Clone, Copy, Debug, Hash)]
-struct QuietTarget {
-    import: u16,
-    /// The opening of that import number: a reopened import has other stores.
-    opening: u64,
-    /// The number of its stores that must be finished.
-    stores: u64,
-    /// That many stores are finished.
-    reached: bool,
-}
-
-/// An open context of a process.
-#[derive(Clone, Debug, Hash)]
-pub(crate) struct Context {
-    /// Guest address of its status page.
-    pub(crate) status_page: u64,
-    pub(crate) key: u64,
-    /// Quiets in progress, by slot.
-    pub(crate) quiets: BTreeMap<u8, Quiet>,
-    /// Errors of its imports and loads, as its status page counts them.
-    pub(crate) errors: u64,
-    /// Open imports of the context.
-    imports: BTreeSet<u16>,
-}
-
 /// The requester of the board; see the module documentation.
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct Requester {
-    pub(crate) presence: Presence,
-    pub(crate) peers: ByNode<Peer>,
-    imports: Vec<Option<Box<Import>>>,
-    pub(crate) contexts: Table<Context>,
-    /// Number of openings so far.
-    openings: u64,
-    /// The epoch assigned last, of all imports of the board, modulo 2^32.
-    epochs: u32,
-    /// Send queues of imports of queues.
-    pub(crate) send_queues: Keyed<SendQueue>,
-    /// Queues (node, page, generation) to which a return of receive credits is in flight. True if another return must
-    /// follow.
-    pub(crate) credit_returns: BTreeMap<(NodeId, u32, u64), bool>,
-    /// Tags of requests of this node to itself that have been forwarded to a home. They no longer occupy the node's own
-    /// window.
-    forwarded_tags: BTreeSet<u32>,
-    /// Requests in flight by tag index.
-    in_flight: Numbered<Tagged>,
-    /// The phases by which the ages of requests are counted.
-    phases: Phases,
-    pending_requests: Keyed<PendingRequest>,
-    deadlines: Deadlines,
+    pub(crate) imports: Imports,
+    pub(crate) contexts: Contexts,
+    pub(crate) pressure: Pressure,
+    pub(crate) peers: Peers,
+    requests: PendingRequests,
     bodies: Bodies,
-    pub(crate) waiting_total: u32,
-    /// How the reserve is divided among the open imports.
-    reserve: Shares,
-    /// Posted stores since the guest's socket was last empty.
-    intake: u32,
-    /// Imports that are throttled.
-    throttled: BTreeSet<u16>,
-    /// Nodes with requests or elements that wait for credits, in round-robin order.
-    credit_waiters: VecDeque<NodeId>,
-    /// Imports whose close is pending.
-    closing: BTreeSet<u16>,
-    /// Status words that are reserved or wait to be written, by context.
-    status_words: Account<u16>,
+    send_queues: SendQueues,
     /// Page access counters of remote pages.
     pub(crate) page_counters: PageCounters,
 }
-
-/// A tag is an index into the table of requests in flight, with the peer's tag generation in the upper bits: a reply to
-/// an abandoned request does not match. Indices depend on the requests in flight only, so that boards in the same state
-/// behave alike.
-const TAG_INDEX_BITS: u32 = 20;
 
 /// Capacity, in entries, that an empty send queue keeps.
 const KEPT_CAPACITY: usize = 1024;
@@ -467,198 +127,401 @@ impl Requester {
     /// No imports, no contexts, all nodes down.
     pub(crate) fn new(config: &HibConfig) -> Requester {
         Requester {
-            presence: Presence::new(config.window.nodes()),
-            peers: ByNode::new(config.window.nodes(), Peer::default()),
-            imports: vec![None; usize::from(config.imports)],
-            contexts: Table::default(),
-            openings: 0,
-            epochs: 0,
-            send_queues: Keyed::default(),
-            credit_returns: BTreeMap::new(),
-            forwarded_tags: BTreeSet::new(),
-            in_flight: Numbered::default(),
-            phases: Phases::new(),
-            pending_requests: Keyed::default(),
-            deadlines: Deadlines::default(),
+            imports: Imports::new(config),
+            contexts: Contexts::new(config),
+            pressure: Pressure::new(config),
+            peers: Peers::new(config),
+            requests: PendingRequests::default(),
             bodies: Bodies::default(),
-            waiting_total: 0,
-            reserve: Shares::half_guaranteed(config.reserve.into(), 0, u64::MAX),
-            intake: 0,
-            throttled: BTreeSet::new(),
-            credit_waiters: VecDeque::new(),
-            closing: BTreeSet::new(),
-            status_words: Account::new(Shares::equal(
-                u64::from(config.contexts) * STATUS_WORDS,
-                config.contexts.into(),
-            )),
+            send_queues: SendQueues::default(),
             page_counters: PageCounters::default(),
         }
     }
 
-    /// The incarnation of `node` that requests to it carry; for this node itself the number of resets.
-    pub(crate) fn target(&self, ctx: &Ctx, node: NodeId) -> u64 {
-        if node == ctx.config.node {
-            return ctx.resets;
-        }
-        self.presence.incarnation(node).unwrap_or(0)
-    }
-
-    /// Checks that a node can be reached; the node itself always can. Fails with `LinkDown`, `BadNode`, `NodeDown`, or
-    /// `Timeout` for a node that has left a whole window of requests unanswered.
-    pub(crate) fn reachable(&self, ctx: &Ctx, node: NodeId) -> Result<(), Status> {
-        if node == ctx.config.node {
-            return Ok(());
-        }
-        let Some(nodes) = ctx.link.nodes() else { return Err(Status::LinkDown) };
-        if u32::from(node) >= nodes {
-            return Err(Status::BadNode);
-        }
-        match self.presence.incarnation(node) {
-            // A request would never be sent.
-            Some(_) if self.peers[usize::from(node)].is_exhausted(ctx.config.outstanding) => Err(Status::Timeout),
-            Some(_) => Ok(()),
-            None if self.presence.contains(node) => Err(Status::NodeDown),
-            None => Err(Status::BadNode),
-        }
-    }
-
-    /// Divides the credits of the link among the present nodes.
-    pub(crate) fn divide_credits(&self, ctx: &mut Ctx) {
-        ctx.link.divide(self.presence.present().into());
-    }
-
     /// The earliest deadline of a pending request, or the end of the phase of ages.
     pub(crate) fn deadline(&self) -> Option<u64> {
-        self.deadlines.first().map(|(at, _)| at).into_iter().chain(self.phases.deadline()).min()
+        let request = self.requests.deadlines.first().map(|(at, _)| at);
+        request.into_iter().chain(self.peers.phases.deadline()).min()
     }
 
-    /// Marks an import as active for a launch argument, which is not a store to its segment.
-    pub(crate) fn mark_active(&mut self, number: u16) {
-        if let Some(import) = self.import(number) {
-            import.active = true;
+    /// Number of elements of an import in flight.
+    pub(crate) fn elements_in_flight(&self, import: u16) -> u32 {
+        let send_queue = self.imports.get(import).and_then(|import| self.send_queues.table.get(import.send_queue?));
+        send_queue.map_or(0, |send_queue| send_queue.unacknowledged)
+    }
+
+    // ---- window accesses ----
+
+    /// Finds and checks the import at a window address. An error names the import if the address is mapped.
+    fn resolve(&self, ctx: &Ctx, offset: u64, size: u32, right: Rights) -> Result<Target, Rejection> {
+        let aperture = if right == Rights::ENQUEUE { Aperture::Enqueue } else { Aperture::Plain };
+        let address = ctx.config.window.decode(offset);
+        let node = address.node;
+        let size = access_size(offset, size).map_err(|status| (node, None, status))?;
+        if address.aperture != aperture {
+            return Err((node, None, Status::Aperture));
         }
-    }
-
-    /// Returns whether a store to this export page of a node is not sent.
-    pub(crate) fn stores_to(&self, node: NodeId, page: u32) -> bool {
-        self.peers[usize::from(node)].stores_to(page)
-    }
-
-    /// Returns whether an import is stopped for congestion.
-    pub(crate) fn any_congested(&self) -> bool {
-        self.imports.iter().flatten().any(|i| i.is_stopped())
-    }
-
-    /// The import with this number, if it is open.
-    pub(crate) fn open_import(&self, number: u16) -> Option<&Import> {
-        self.imports.get(usize::from(number))?.as_deref()
-    }
-
-    /// The import with this number for modification, if it is open.
-    pub(crate) fn import(&mut self, number: u16) -> Option<&mut Import> {
-        self.imports.get_mut(usize::from(number))?.as_deref_mut()
-    }
-
-    /// Records a request in flight and returns its tag. Its age counts from now, unless it is an element or goes to
-    /// this node itself, which waits for a home at most, as the request to that does.
-    pub(crate) fn take_tag(&mut self, ctx: &Ctx, node: NodeId, request: InFlight) -> u32 {
-        let ages = node != ctx.config.node && !matches!(request, InFlight::Element { .. });
-        let sent = ages.then(|| self.phases.enter(ctx.now, ctx.config.answer_limit));
-        let peer = &mut self.peers[usize::from(node)];
-        if let Some(phase) = sent {
-            peer.unanswered.add(phase);
+        let Some(import) = self.peers.slot(&address).and_then(|number| self.imports.get(number)) else {
+            // Report the more specific reason: the node id exceeds the nodes of the fabric.
+            let status = match ctx.link.nodes() {
+                Some(nodes) if u32::from(node) >= nodes && node != ctx.config.node => Status::BadNode,
+                _ => Status::Unmapped,
+            };
+            return Err((node, None, status));
+        };
+        let fail = |status| Err((node, Some(import.number), status));
+        if import.dead {
+            return fail(import.error.unwrap_or(Status::NodeDown));
         }
-        let upper = peer.tag_generation << TAG_INDEX_BITS;
-        upper | self.in_flight.insert(Tagged { upper, node, sent, request }) as u32
-    }
-
-    /// The request in flight with this tag; `None` for an unknown tag or a tag of an earlier generation.
-    fn tagged(&self, tag: u32) -> Option<(u64, Tagged)> {
-        let index = tag & ((1 << TAG_INDEX_BITS) - 1);
-        let tagged = self.in_flight.get(index.into()).copied()?;
-        (tagged.upper | index == tag).then_some((index.into(), tagged))
-    }
-
-    /// Removes a request in flight to this node. Returns `None` if there is none with this tag.
-    fn release_tag(&mut self, tag: u32, node: NodeId) -> Option<InFlight> {
-        let (index, Tagged { sent, request, .. }) = self.tagged(tag).filter(|(_, tagged)| tagged.node == node)?;
-        self.in_flight.remove(index);
-        self.stop_ageing(node, sent);
-        if let InFlight::Abandoned(window) = request {
-            let abandoned = &mut self.peers[usize::from(node)].abandoned[window as usize];
-            *abandoned = abandoned.saturating_sub(1);
+        if !import.rights.contains(right) {
+            return fail(Status::Rights);
         }
-        Some(request)
-    }
-
-    /// A request that was sent in this phase is answered or lost.
-    fn stop_ageing(&mut self, node: NodeId, sent: Option<Phase>) {
-        if let Some(phase) = sent {
-            self.peers[usize::from(node)].unanswered.remove(phase);
-            self.phases.leave();
+        let page = address.slot() - import.first_slot;
+        let within = address.within();
+        if (u64::from(page) << UNIT_SHIFT) + u64::from(within) + u64::from(size) > import.length {
+            return fail(Status::Bounds);
         }
+        if let Err(status) = self.peers.reachable(ctx, node) {
+            return fail(status);
+        }
+        let at = RemoteAddr { page: import.page + page, offset: within, generation: import.generation };
+        Ok((import.number, at, size))
     }
 
-    /// Tags of the requests in flight to a node.
-    fn tags_to(&self, node: NodeId) -> Vec<u32> {
-        let to = self.in_flight.iter().filter(|(_, tagged)| tagged.node == node);
-        to.map(|(index, tagged)| tagged.upper | index as u32).collect()
-    }
-
-    /// Takes the requests in flight to a node from their owners. They keep their tags and their places in the windows:
-    /// answers to them are stale.
-    fn abandon(&mut self, ctx: &Ctx, node: NodeId) -> Vec<InFlight> {
-        let mut taken = Vec::new();
-        for tag in self.tags_to(node) {
-            let Some((index, Tagged { sent, request, .. })) = self.tagged(tag) else { continue };
-            let window = request.window();
-            if matches!(request, InFlight::Abandoned(_)) {
-                continue;
+    /// Serves a store to the plain window or the enqueue aperture. The store is accepted, or dropped with an error
+    /// latched.
+    pub(crate) fn store(&mut self, ctx: &mut Ctx, offset: u64, size: u32, data: u64) {
+        let enqueue = ctx.config.window.decode(offset).aperture == Aperture::Enqueue;
+        let right = if enqueue { Rights::ENQUEUE } else { Rights::WRITE };
+        let (number, at, size) = match self.resolve(ctx, offset, size, right) {
+            Ok(found) => found,
+            Err((node, Some(import), status)) => return self.lose_store(ctx, node, import, status),
+            Err((_, None, status)) => {
+                ctx.counters.dropped += 1;
+                return ctx.bad_access(Bar::Window, offset, size, status);
             }
-            taken.push(request);
-            if ctx.has(Bug::ForgetAbandoned) {
-                self.take_in_flight(ctx, node, tag);
-                continue;
-            }
-            self.stop_ageing(node, sent);
-            if let Some(tagged) = self.in_flight.get_mut(index) {
-                tagged.sent = None;
-                tagged.request = InFlight::Abandoned(window);
-            }
-            self.peers[usize::from(node)].abandoned[window as usize] += 1;
+        };
+        let Some(import) = self.imports.get_mut(number) else { return };
+        let node = import.node;
+        if import.in_error && !ctx.has(Bug::PassLostStore) {
+            ctx.counters.dropped += 1;
+            return;
         }
-        taken
-    }
-
-    /// Ends the phase of ages if it is over. Returns the nodes that have left a request, or the room for one in a ring,
-    /// unanswered for longer than [`HibConfig::answer_limit`], ascending.
-    pub(crate) fn overdue(&mut self, ctx: &Ctx) -> Vec<NodeId> {
-        let oldest = self.phases.advance(ctx.now, ctx.config.answer_limit);
-        let Some(oldest) = oldest.filter(|_| !ctx.has(Bug::AwaitAnswers)) else { return Vec::new() };
-        self.peers.existing().filter(|(_, peer)| peer.unanswered.has(oldest)).map(|(node, _)| node).collect()
-    }
-
-    /// Requests to a node begin to wait for its end of a ring, or do so no longer.
-    fn ring_waits(&mut self, ctx: &Ctx, node: NodeId, waits: bool) {
-        let Some(peer) = self.peers.existing_mut(node) else { return };
-        match (peer.ring_waits, waits) {
-            (None, true) => {
-                let phase = self.phases.enter(ctx.now, ctx.config.answer_limit);
-                peer.unanswered.add(phase);
-                peer.ring_waits = Some(phase);
-            }
-            (Some(phase), false) => {
-                self.phases.leave();
-                peer.unanswered.remove(phase);
-                peer.ring_waits = None;
-            }
-            _ => {}
+        if !self.pressure.has_room(ctx, import) {
+            return self.lose_store(ctx, node, number, Status::Cut);
+        }
+        if enqueue && size < 4 {
+            return self.lose_store(ctx, node, number, Status::NotQueue);
+        }
+        let peer = &mut self.peers.table[usize::from(node)];
+        if ctx.has(Bug::DropWhenFull) && peer.outstanding >= ctx.config.outstanding {
+            return;
+        }
+        let data = data & ones(size.into());
+        if enqueue {
+            ctx.counters.enqueues += u64::from(self.send_queues.accept(import, peer, at, size, data));
+        } else {
+            peer.accept(Waiting::Store { import: number, at, size, data });
+            ctx.counters.stores += 1;
+        }
+        self.pressure.waiting += 1;
+        import.issued += 1;
+        import.waiting += 1;
+        import.active = true;
+        if !enqueue {
+            self.page_counters.count(ctx, node, at.page, true);
+        }
+        self.pump(ctx, node);
+        if let Some(import) = self.imports.get_mut(number) {
+            self.pressure.congest_if_full(ctx, import);
         }
     }
 
-    /// The import that is mapped at a window address.
-    pub(crate) fn slot(&self, address: &WindowAddress) -> Option<u16> {
-        let slots = &self.peers[usize::from(address.node)].slots;
-        slots.get(address.slot() as usize)?.checked_sub(1)
+    /// Serves a load from the plain window. It completes when its node answers, or with all ones at the time limit.
+    pub(crate) fn load(&mut self, ctx: &mut Ctx, token: Token, offset: u64, size: u32) {
+        let (number, at, size) = match self.resolve(ctx, offset, size, Rights::READ) {
+            Ok(found) => found,
+            Err((node, import, status)) => {
+                match import {
+                    Some(import) => self.fail_load(ctx, node, import, status),
+                    None => ctx.bad_access(Bar::Window, offset, size, status),
+                }
+                ctx.read_done(token, ones(size));
+                return;
+            }
+        };
+        let Some(import) = self.imports.get(number) else { return };
+        let (node, context) = (import.node, import.context);
+        if self.peers.is_silent(node) {
+            ctx.counters.silent_loads += 1;
+            self.fail_load(ctx, node, number, Status::Timeout);
+            ctx.read_done(token, ones(size.into()));
+            return;
+        }
+        ctx.counters.loads += 1;
+        self.page_counters.count(ctx, node, at.page, false);
+        let kind = RequestKind::Load { token, import: number, size };
+        self.submit(ctx, node, kind, Body::Read { at, context, size });
+    }
+
+    // ---- admin commands ----
+
+    /// LOOKUP. Sends the request; the reply completes the slot.
+    pub(crate) fn lookup(&mut self, ctx: &mut Ctx, slot: u32, command: &Command) -> Result<(), Status> {
+        if u32::from(command.node) >= ctx.config.window.nodes() {
+            return Err(Status::BadNode);
+        }
+        if !telegraphos_wire::packet::is_valid_name(&command.name) {
+            return Err(Status::BadName);
+        }
+        self.peers.reachable(ctx, command.node)?;
+        let body = Body::Lookup {
+            name: Box::new(command.name),
+            secret: command.secret,
+            uid: command.uid,
+            rights: Rights(command.rights),
+        };
+        self.submit(ctx, command.node, RequestKind::Lookup { slot }, body);
+        Ok(())
+    }
+
+    /// IMPORT_SET. Opens an import, which has no window if it has no slots. Returns `Ok(false)` for an import of a
+    /// queue, which first requests receive credits; the reply completes the slot.
+    pub(crate) fn open(&mut self, ctx: &mut Ctx, slot: u32, command: &Command) -> Result<bool, Status> {
+        Import::check(ctx, command)?;
+        let Command { import, context, node, index, count, .. } = *command;
+        if !self.contexts.table.contains(context) {
+            return Err(Status::Invalid);
+        }
+        let peer = &mut self.peers.table[usize::from(node)];
+        if peer.slots.is_empty() {
+            peer.slots = vec![0; ctx.config.window.slots() as usize];
+        }
+        let slots = &mut peer.slots[index as usize..(index + count) as usize];
+        // A store of an earlier import's count to that word is in progress and would overwrite this import's count.
+        let taken = command.taken.checked_sub(1);
+        let counting = taken.is_some_and(|word| self.contexts.taken_in_progress(ctx, context, word));
+        if self.imports.get(import).is_some() || slots.iter().any(|slot| *slot != 0) || counting {
+            return Err(Status::Busy);
+        }
+        slots.fill(import + 1);
+        if let Some(context) = self.contexts.table.get_mut(context) {
+            context.imports.insert(import);
+        }
+        self.imports.insert(command);
+        self.pressure.divide_reserve(ctx, &self.imports);
+        let queue = command.rights == Rights::ENQUEUE.0;
+        if queue {
+            self.open_queue(ctx, slot, import);
+        }
+        Ok(!queue)
+    }
+
+    /// IMPORT_CLEAR. Unmaps an import at once. Returns `Ok(false)` if stores of it are unfinished; the slot completes
+    /// after them. The close does not wait for elements: the receiver of a queue may never take them.
+    pub(crate) fn close(&mut self, ctx: &mut Ctx, slot: u32, command: &Command) -> Result<bool, Status> {
+        let number = command.import;
+        let Some(import) = self.imports.get_mut(number) else { return Err(Status::Invalid) };
+        if import.closing.is_some() || self.send_queues.is_opening(import) {
+            return Err(Status::Busy);
+        }
+        let done = import.queue || self.contexts.has_ended(ctx, import);
+        self.peers.unmap(import);
+        if done {
+            self.remove_import(ctx, number);
+        } else {
+            import.closing = Some(slot);
+            self.imports.closing.insert(number);
+        }
+        Ok(done)
+    }
+
+    /// IMPORT_QUIET. Returns `Ok(false)` if stores or operations of the import are unfinished; the slot completes after
+    /// them.
+    pub(crate) fn settle(&mut self, slot: u32, command: &Command) -> Result<bool, Status> {
+        let Some(import) = self.imports.get_mut(command.import) else { return Err(Status::Invalid) };
+        if import.closing.is_some() || import.settling.is_some() || self.send_queues.is_opening(import) {
+            return Err(Status::Busy);
+        }
+        if !import.is_idle() {
+            import.settling = Some(slot);
+        }
+        Ok(import.settling.is_none())
+    }
+
+    /// IMPORT_ACK. Clears the error of an import, so that it accepts stores again. Fails for a permanently failed
+    /// import.
+    pub(crate) fn acknowledge(&mut self, ctx: &mut Ctx, command: &Command) -> Result<(), Status> {
+        let Some(import) = self.imports.get_mut(command.import) else { return Err(Status::Invalid) };
+        if import.dead {
+            return Err(import.error.unwrap_or(Status::NodeDown));
+        }
+        import.error = None;
+        import.in_error = false;
+        // A new epoch is needed only if the receiver has refused a store. After a local loss, earlier stores of the
+        // epoch may still be in flight and must not be refused.
+        if import.refused {
+            self.imports.begin_epoch(&mut self.send_queues, command.import);
+        }
+        ctx.cause(Cause::ImportState(command.import));
+        Ok(())
+    }
+
+    /// Removes an import from all tables, and completes the quiets that wait for its stores.
+    fn remove_import(&mut self, ctx: &mut Ctx, number: u16) {
+        self.contexts.reach_quiets(ctx, &mut self.imports, number, true);
+        let Some(import) = self.imports.remove(number) else { return };
+        if let Some(context) = self.contexts.table.get_mut(import.context) {
+            context.imports.remove(&number);
+        }
+        if let Some(slot) = import.settling {
+            ctx.complete_status(slot, Status::Invalid);
+        }
+        self.pressure.throttled.remove(&number);
+        self.pressure.divide_reserve(ctx, &self.imports);
+        if let Some(key) = import.send_queue {
+            // Its elements are still sent.
+            if let Some(send_queue) = self.send_queues.table.get_mut(key) {
+                send_queue.import = None;
+            }
+            self.end_send_queue(ctx, key);
+        }
+    }
+
+    // ---- the end of stores ----
+
+    /// Completes the quiets, those of the driver included, and the pending close that a finished store or operation of
+    /// an import allows.
+    pub(crate) fn progressed(&mut self, ctx: &mut Ctx, number: u16) {
+        self.contexts.reach_quiets(ctx, &mut self.imports, number, false);
+        let Some(import) = self.imports.get_mut(number) else { return };
+        if import.is_idle() {
+            if let Some(slot) = import.settling.take() {
+                ctx.complete_status(slot, Status::Ok);
+            }
+        }
+        let closed = import.closing.filter(|_| self.contexts.has_ended(ctx, import));
+        if let Some(slot) = closed {
+            self.remove_import(ctx, number);
+            ctx.complete_status(slot, Status::Ok);
+        }
+    }
+
+    /// A count of taken stores is in memory: closes the imports that waited for it.
+    pub(crate) fn count_stored(&mut self, ctx: &mut Ctx) {
+        let closing: Vec<u16> = self.imports.closing.iter().copied().collect();
+        for number in closing {
+            self.progressed(ctx, number);
+        }
+    }
+
+    /// A store with this tag is taken by the copy on this node: counts it in the status page of its context.
+    pub(crate) fn count_taken(&mut self, ctx: &mut Ctx, tag: u32) {
+        if let Some(number) = self.peers.store_of(tag) {
+            self.contexts.count_taken(ctx, &mut self.imports, number);
+        }
+    }
+
+    // ---- losses ----
+
+    /// Handles a store that is lost before it is sent.
+    fn lose_store(&mut self, ctx: &mut Ctx, node: NodeId, number: u16, status: Status) {
+        // If the store found no room, the waiting stores precede it and are still sent.
+        let first = self.imports.get(number).is_some_and(|import| !import.in_error);
+        self.lose(ctx, node, number, status, first && status != Status::Cut);
+    }
+
+    /// Handles a lost store: counts and reports it, latches the first error, puts the import in error state, and drops
+    /// the waiting stores if `purge` is true.
+    fn lose(&mut self, ctx: &mut Ctx, node: NodeId, number: u16, status: Status, purge: bool) {
+        ctx.counters.dropped += 1;
+        ctx.notice(Notice::LostStore(LostStore { node, import: Some(number), status }));
+        let Some(import) = self.imports.get_mut(number) else { return };
+        let first = !import.in_error;
+        import.in_error = true;
+        // Latch before the purge: a quiet that waits only for purged stores must report the error.
+        self.latch(ctx, number, status);
+        if purge && !ctx.has(Bug::PassLostStore) {
+            self.purge(ctx, number);
+        }
+        if first {
+            ctx.cause(Cause::ImportState(number));
+        }
+    }
+
+    /// Reports a failed load and latches its error. The caller completes the load.
+    pub(crate) fn fail_load(&mut self, ctx: &mut Ctx, node: NodeId, import: u16, status: Status) {
+        ctx.notice(Notice::FailedLoad { node, status });
+        self.latch(ctx, import, status);
+    }
+
+    /// Latches an error of an import, unless one is latched, and reports it to the quiets and the context that it
+    /// concerns.
+    pub(crate) fn latch(&mut self, ctx: &mut Ctx, number: u16, status: Status) {
+        ctx.counters.errors += 1;
+        // Each quiet in progress has recorded an error that is latched, or a later one.
+        let import = self.imports.get_mut(number).filter(|import| import.error.is_none());
+        let Some(import) = import else { return };
+        import.error = Some(status);
+        self.contexts.import_failed(ctx, import, status);
+        ctx.cause(Cause::ImportState(number));
+    }
+
+    /// Drops the waiting stores of an import. They were never sent, so the count of issued stores decreases as well.
+    fn purge(&mut self, ctx: &mut Ctx, number: u16) {
+        let Some(import) = self.imports.get_mut(number) else { return };
+        let queue = &mut self.peers.table[usize::from(import.node)].waiting;
+        let before = queue.len();
+        queue.retain(|(_, w)| !matches!(w, Waiting::Store { import, .. } if *import == number));
+        let mut purged = (before - queue.len()) as u32;
+        purged += self.send_queues.drop_waiting(import);
+        if purged == 0 {
+            return;
+        }
+        self.pressure.waiting -= purged;
+        ctx.counters.dropped += u64::from(purged);
+        import.issued -= u64::from(purged);
+        import.waiting = import.waiting.saturating_sub(purged);
+        let freed = std::mem::take(&mut import.congested) && !import.throttled;
+        self.contexts.stores_dropped(import);
+        if freed {
+            import.congestion_changed(ctx, false);
+        }
+        self.progressed(ctx, number);
+    }
+
+    /// Permanently fails all imports from a node that is down or has a new incarnation.
+    pub(crate) fn kill_imports(&mut self, ctx: &mut Ctx, node: NodeId, status: Status) {
+        for number in self.imports.numbers(|import| import.node == node && !import.dead) {
+            self.kill_import(ctx, number, status);
+        }
+    }
+
+    /// Permanently fails an import: it stays in error state and can only be closed.
+    pub(crate) fn kill_import(&mut self, ctx: &mut Ctx, number: u16, status: Status) {
+        let Some(import) = self.imports.get_mut(number) else { return };
+        import.dead = true;
+        import.in_error = true;
+        self.latch(ctx, number, status);
+        self.purge(ctx, number);
+        ctx.cause(Cause::ImportState(number));
+    }
+
+    /// Clears all tables on reset. Pending loads complete with all ones; lookups are dropped with their admin slots.
+    pub(crate) fn reset(&mut self, ctx: &mut Ctx) {
+        for number in self.requests.table.keys() {
+            if let Some(PendingRequest { node, kind: RequestKind::Load { token, size, .. }, .. }) =
+                self.requests.take(number)
+            {
+                ctx.notice(Notice::FailedLoad { node, status: Status::Reset });
+                ctx.read_done(token, ones(size.into()));
+            }
+        }
+        let Requester { imports, peers, requests, send_queues, .. } =
+            std::mem::replace(self, Requester::new(&ctx.config));
+        self.imports = imports.emptied(&ctx.config);
+        self.peers = peers.emptied(&ctx.config);
+        self.requests.table = requests.table.emptied();
+        self.send_queues.table = send_queues.table.emptied();
     }
 }
