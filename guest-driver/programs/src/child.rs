@@ -36,12 +36,19 @@ pub enum End {
     Signal(i32),
 }
 
+impl End {
+    pub const WELL: End = End::Code(0);
+    pub const KILLED: End = End::Signal(libc::SIGKILL);
+    pub const SEGV: End = End::Signal(libc::SIGSEGV);
+    pub const BUS: End = End::Signal(libc::SIGBUS);
+}
+
 impl std::fmt::Display for End {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             End::Code(code) => write!(f, "exit code {code}"),
-            End::Signal(libc::SIGSEGV) => write!(f, "SIGSEGV"),
-            End::Signal(libc::SIGBUS) => write!(f, "SIGBUS"),
+            &End::SEGV => write!(f, "SIGSEGV"),
+            &End::BUS => write!(f, "SIGBUS"),
             End::Signal(number) => write!(f, "signal {number}"),
         }
     }
@@ -157,6 +164,29 @@ impl Child {
             end if end == expected => Ok(()),
             end => Err(format!("{} ended with {end}: expected {expected}", self.what)),
         }
+    }
+
+    /// Kills it, and waits for that end.
+    pub fn must_be_killed(&mut self) -> Result<(), String> {
+        self.kill()?;
+        self.must_end(End::KILLED)
+    }
+
+    /// Lets it continue, until it ends like this.
+    pub fn must_go_to(&mut self, expected: End) -> Result<(), String> {
+        self.go()?;
+        self.must_end(expected)
+    }
+
+    /// It must say this, and end well.
+    pub fn must_end_saying(&mut self, expected: &str) -> Result<(), String> {
+        self.expect(expected)?;
+        self.must_end(End::WELL)
+    }
+
+    /// Its next line, and its end.
+    pub fn last(&mut self) -> Result<(Option<String>, End), String> {
+        Ok((self.line()?, self.end()?))
     }
 }
 

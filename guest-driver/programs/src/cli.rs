@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 /// Why a program ends before its time.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Failure {
     /// A check failed: exit code 1.
     Check(String),
@@ -30,6 +30,24 @@ impl fmt::Display for Failure {
         match self {
             Failure::Check(text) | Failure::Usage(text) | Failure::Refused(text) => f.write_str(text),
             Failure::Help | Failure::Code(_) => Ok(()),
+        }
+    }
+}
+
+/// What a check of this crate's library has found.
+impl From<String> for Failure {
+    fn from(text: String) -> Failure {
+        Failure::Check(text)
+    }
+}
+
+impl From<telegraphos_msg::Error> for Failure {
+    fn from(error: telegraphos_msg::Error) -> Failure {
+        match error {
+            telegraphos_msg::Error::Failed(telegraphos_msg::Failure::Gone) => {
+                Failure::Check("the other process has gone".into())
+            }
+            error => Failure::Refused(error.to_string()),
         }
     }
 }
@@ -114,6 +132,12 @@ impl Line {
         self.words().try_into().map_err(missing)
     }
 
+    /// The same where as many are needed as `names` has, whatever they are.
+    pub fn exactly<const N: usize>(&self, names: &str) -> Outcome<[&str; N]> {
+        let wrong = |words: Vec<&str>| Failure::Usage(format!("{} arguments: expected {names}", words.len()));
+        self.words().try_into().map_err(wrong)
+    }
+
     /// The value of the option just seen.
     pub fn text(&mut self) -> Outcome<String> {
         Ok(self.parser.value()?.string()?)
@@ -122,6 +146,13 @@ impl Line {
     /// A number as the value of the option just seen.
     pub fn number<T: TryFrom<u64>>(&mut self, what: &str) -> Outcome<T> {
         number(what, &self.text()?)
+    }
+
+    /// One of some words, which have these meanings, as the value of the option just seen.
+    pub fn one_of<T, const N: usize>(&mut self, what: &str, words: [(&str, T); N], expected: &str) -> Outcome<T> {
+        let text = self.text()?;
+        let found = words.into_iter().find(|(word, _)| *word == text);
+        found.map(|(_, meaning)| meaning).ok_or_else(|| bad(what, &text, expected))
     }
 
     /// Seconds as the value of the option just seen.
@@ -167,9 +198,29 @@ pub fn unknown(name: &str) -> Failure {
     Failure::Usage(format!("option {dashes}{name} is unknown"))
 }
 
+/// What was refused, for a reason that says all.
+pub fn refused(reason: impl fmt::Display) -> Failure {
+    Failure::Refused(reason.to_string())
+}
+
+/// The same where the reason does not say of what.
+pub fn failed<E: fmt::Display>(what: impl fmt::Display) -> impl Fn(E) -> Failure {
+    move |reason| Failure::Refused(format!("{what}: {reason}"))
+}
+
+/// The lines of standard input.
+pub fn lines() -> impl Iterator<Item = Outcome<String>> {
+    std::io::stdin().lines().map(|line| line.map_err(failed("standard input")))
+}
+
 /// A check: `Err` with the message unless it holds.
 pub fn check(holds: bool, message: impl FnOnce() -> String) -> Outcome<()> {
-    if holds { Ok(()) } else { Err(Failure::Check(message())) }
+    must(holds, Failure::Check, message)
+}
+
+/// The same of what a command line must have, or the board or a peer must grant.
+pub fn must(holds: bool, otherwise: fn(String) -> Failure, message: impl FnOnce() -> String) -> Outcome<()> {
+    if holds { Ok(()) } else { Err(otherwise(message())) }
 }
 
 #[cfg(test)]

@@ -2,9 +2,11 @@
 //! Launches step by step, as a program would make them without the library: to stop between any two
 //! steps, and to do what the library never would.
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use std::os::fd::{AsFd, AsRawFd};
-use std::time::{Duration, Instant};
+use crate::interface::call;
+use crate::mapping::{Mapping, READ_WRITE};
+use crate::patience::{YIELD, becomes};
+use rustix::mm::ProtFlags;
+use std::time::Duration;
 use telegraphos::{Node, Remote, Status};
 use telegraphos_wire::{context, uapi};
 
@@ -13,25 +15,8 @@ pub use telegraphos_wire::context::{Argument, Launch, Operation};
 
 const PAGE: usize = 4096;
 
-/// Memory mapped from the device.
-struct Mapping {
-    at: *mut u8,
-    length: usize,
-}
-
-impl Mapping {
-    fn new(node: &Node, offset: u64, length: usize, protection: ProtFlags) -> Result<Mapping, String> {
-        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
-        let at = unsafe { mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, node.as_fd(), offset) };
-        Ok(Mapping { at: at.map_err(|e| format!("mmap at {offset:#x}: {e}"))?.cast(), length })
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `new`, and no pointer into it is kept.
-        let _ = unsafe { munmap(self.at.cast(), self.length) };
-    }
+fn map(node: &Node, offset: u64, length: usize, protection: ProtFlags) -> Result<Mapping, String> {
+    Mapping::of(node, offset, length, protection).map_err(|e| format!("mmap at {offset:#x}: {e}"))
 }
 
 /// The argument aperture of an import.
@@ -40,21 +25,21 @@ pub struct Arguments(Mapping);
 impl Arguments {
     pub fn of(node: &Node, remote: &Remote) -> Result<Arguments, String> {
         let offset = uapi::mmap_offset(uapi::MMAP_ARGUMENT, remote.handle());
-        Mapping::new(node, offset, remote.size() as usize, ProtFlags::WRITE).map(Arguments)
+        map(node, offset, remote.size() as usize, ProtFlags::WRITE).map(Arguments)
     }
 
     /// Passes an address, in whole words of eight bytes.
     pub fn pass(&self, offset: u64, argument: Argument) {
-        assert!(offset % 8 == 0 && offset < self.0.length as u64, "{offset:#x} is no argument");
+        assert!(offset % 8 == 0 && offset < self.0.length() as u64, "{offset:#x} is no argument");
         // SAFETY: aligned, and within the pages mapped.
-        unsafe { crate::raw::store::<u64>(self.0.at, offset, argument.encode()) }
+        unsafe { crate::raw::store::<u64>(self.0.at(), offset, argument.encode()) }
     }
 
     /// Loads from it, which the board refuses.
     pub fn peek(&self, offset: u64) -> u64 {
-        assert!(offset % 8 == 0 && offset < self.0.length as u64, "{offset:#x} is no argument");
+        assert!(offset % 8 == 0 && offset < self.0.length() as u64, "{offset:#x} is no argument");
         // SAFETY: aligned, and within the pages mapped; on x86 they can be loaded from.
-        unsafe { crate::raw::load::<u64>(self.0.at, offset) }
+        unsafe { crate::raw::load::<u64>(self.0.at(), offset) }
     }
 }
 
@@ -71,24 +56,15 @@ pub struct Launcher {
 impl Launcher {
     /// The context of a node.
     pub fn of(node: &Node) -> Result<Launcher, String> {
-        const SIZE: usize = size_of::<uapi::Info>();
-        let mut info = uapi::Info { size: SIZE as u32, ..uapi::Info::default() };
-        let request = uapi::request(uapi::Direction::InOut, 0, SIZE);
-        // SAFETY: the driver fills exactly the structure that the request number names.
-        if unsafe { libc::ioctl(node.as_fd().as_raw_fd(), request as _, &mut info) } == -1 {
-            return Err(format!("TG_IOCTL_INFO: {}", std::io::Error::last_os_error()));
-        }
+        let mut info = uapi::Info::default();
+        call::structure(node, 0, &mut info)
+            .map_err(|errno| format!("TG_IOCTL_INFO: {}", std::io::Error::from_raw_os_error(errno)))?;
         Ok(Launcher {
             node: node.clone(),
             context: info.context as u8,
             key: info.key,
-            page: Mapping::new(
-                node,
-                uapi::mmap_offset(uapi::MMAP_CONTEXT, 0),
-                PAGE,
-                ProtFlags::READ | ProtFlags::WRITE,
-            )?,
-            status: Mapping::new(node, uapi::mmap_offset(uapi::MMAP_STATUS, 0), PAGE, ProtFlags::READ)?,
+            page: map(node, uapi::mmap_offset(uapi::MMAP_CONTEXT, 0), PAGE, READ_WRITE)?,
+            status: map(node, uapi::mmap_offset(uapi::MMAP_STATUS, 0), PAGE, ProtFlags::READ)?,
         })
     }
 
@@ -101,7 +77,7 @@ impl Launcher {
     pub fn set(&self, slot: u8, register: u64, value: u64) {
         let at = context::REGISTERS + context::STRIDE * u64::from(slot & 63) + register;
         // SAFETY: aligned, and within the page.
-        unsafe { crate::raw::store::<u64>(self.page.at, at, value) }
+        unsafe { crate::raw::store::<u64>(self.page.at(), at, value) }
     }
 
     /// Loads FETCH of a slot: performs the atomic that was prepared there, on a word of 8 or 4 bytes.
@@ -110,8 +86,8 @@ impl Launcher {
         // SAFETY: aligned, and within the page.
         unsafe {
             match wide {
-                true => crate::raw::load::<u64>(self.page.at, at),
-                false => crate::raw::load::<u32>(self.page.at, at),
+                true => crate::raw::load::<u64>(self.page.at(), at),
+                false => crate::raw::load::<u32>(self.page.at(), at),
             }
         }
     }
@@ -125,25 +101,18 @@ impl Launcher {
     pub fn done(&self, slot: u8, cookie: u64) -> Option<(Status, u64)> {
         let at = 8 * u64::from(slot & 63);
         // SAFETY: aligned, and within the page.
-        let word = unsafe { crate::raw::load::<u64>(self.status.at, at) };
+        let word = unsafe { crate::raw::load::<u64>(self.status.at(), at) };
         std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
         // SAFETY: as above.
-        let value = unsafe { crate::raw::load::<u64>(self.status.at, context::VALUE_OFFSET + at) };
+        let value = unsafe { crate::raw::load::<u64>(self.status.at(), context::VALUE_OFFSET + at) };
         let mask = (1 << context::COOKIE_BITS) - 1;
         (word & mask == cookie).then(|| (Status::from_u16((word >> context::COOKIE_BITS) as u16), value))
     }
 
     /// Waits for that end.
     pub fn wait(&self, slot: u8, cookie: u64) -> Result<(Status, u64), String> {
-        let deadline = Instant::now() + Duration::from_secs(30);
-        loop {
-            if let Some(end) = self.done(slot, cookie) {
-                return Ok(end);
-            }
-            if Instant::now() > deadline {
-                return Err(format!("slot {slot} has no end with cookie {cookie} after 30 s"));
-            }
-            std::thread::yield_now();
-        }
+        let late = |_: &_| format!("slot {slot} has no end with cookie {cookie} after 30 s");
+        let end = becomes(Duration::from_secs(30), YIELD, || Ok(self.done(slot, cookie)), Option::is_some, late)?;
+        end.ok_or_else(|| late(&None))
     }
 }

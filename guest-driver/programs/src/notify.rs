@@ -28,10 +28,10 @@
 //! the 1, the flag was there before; if it came before, the 1 is still there at the next look. With the clearing after
 //! the loads, or without the fence, a notification that comes in between stays unseen until another of the same group.
 
-use crate::cli::{Failure, Outcome};
+use crate::cli::{self, Failure, Outcome};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
-use telegraphos::{Queue, Remote, RemoteQueue, sync::TicketLock};
+use telegraphos::{Queue, Remote, RemoteQueue, Segment, sync::TicketLock};
 
 /// How the receiver is notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -270,13 +270,13 @@ impl<F: Far> Sender<F> {
     }
 }
 
-/// Polls without a pause: each poll is a round trip already.
+/// Polls without a pause: each poll is a round trip already. The clock is read when the first was in vain.
 fn until(patience: Duration, mut ready: impl FnMut() -> Outcome<bool>) -> Outcome<()> {
     let mut begun = None;
     while !ready()? {
-        if begun.get_or_insert_with(Instant::now).elapsed() > patience {
-            return Err(Failure::Refused(format!("waited {patience:?} for room at the receiver: has it ended?")));
-        }
+        let waited = begun.get_or_insert_with(Instant::now).elapsed();
+        let late = || format!("waited {patience:?} for room at the receiver: has it ended?");
+        cli::must(waited <= patience, Failure::Refused, late)?;
     }
     Ok(())
 }
@@ -306,7 +306,7 @@ impl Pop for Queue {
 
 /// The one that is notified.
 pub struct Receiver<'a, Q> {
-    memory: &'a [AtomicU64],
+    pub memory: &'a [AtomicU64],
     queue: Option<&'a Q>,
     layout: Layout,
     /// Of each sender, the messages taken: of all methods together, as they are numbered.
@@ -318,11 +318,20 @@ pub struct Receiver<'a, Q> {
 }
 
 impl<'a, Q: Pop> Receiver<'a, Q> {
-    /// In this memory, zero at first, of [`Layout::bytes`] or more.
-    pub fn new(memory: &'a [AtomicU64], queue: Option<&'a Q>, layout: Layout) -> Outcome<Receiver<'a, Q>> {
-        if memory.len() * 8 < layout.bytes() as usize {
-            return Err(Failure::Usage(format!("memory of {} words: expected {layout:?} to fit", memory.len())));
-        }
+    /// In this segment, zero at first, of [`Layout::bytes`] or more.
+    pub fn of(segment: &'a Segment, queue: Option<&'a Q>, layout: Layout) -> Outcome<Receiver<'a, Q>> {
+        let words = usize::try_from(segment.size() / 8).unwrap_or(0);
+        // SAFETY: the segment is mapped until it is dropped, at a page, zero at first; all accesses are word by word,
+        // atomically.
+        let memory = unsafe { std::slice::from_raw_parts(segment.as_ptr().cast::<AtomicU64>(), words) };
+        Receiver::new(memory, queue, layout)
+    }
+
+    /// In this memory.
+    fn new(memory: &'a [AtomicU64], queue: Option<&'a Q>, layout: Layout) -> Outcome<Receiver<'a, Q>> {
+        cli::must(memory.len() * 8 >= layout.bytes() as usize, Failure::Usage, || {
+            format!("memory of {} words: expected {layout:?} to fit", memory.len())
+        })?;
         Ok(Receiver { memory, queue, layout, seen: vec![0; FLAGS], turn: 0, add_head: 0, lock_head: 0 })
     }
 

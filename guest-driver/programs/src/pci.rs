@@ -2,7 +2,7 @@
 //! PCI devices that have no driver, from user space: their BARs and config space by way of sysfs. Needs root.
 
 use crate::cli::{Failure, Outcome};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use crate::mapping::{Mapping, READ_WRITE};
 use std::fmt::Display;
 use std::fs::{File, read, read_dir, read_to_string, write};
 use std::os::unix::fs::FileExt;
@@ -77,10 +77,7 @@ impl Device {
         let (_, bytes) = self.range(bar)?;
         let path = self.path(&format!("resource{bar}"));
         let file = File::options().read(true).write(true).open(&path).map_err(|e| refused(&path, &e))?;
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let at = unsafe { mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, &file, 0) };
-        Ok(Bar { at: at.map_err(|e| refused(&path, &e))?.cast(), bytes })
+        Mapping::of(&file, 0, bytes, READ_WRITE).map_err(|e| refused(&path, &e))
     }
 
     /// The physical address of a BAR, and its length.
@@ -116,22 +113,5 @@ impl Device {
     }
 }
 
-#[derive(Debug)]
-pub struct Bar {
-    at: *mut u8,
-    bytes: usize,
-}
-
-impl Bar {
-    /// Its first byte. Pointers are good as long as this value lives.
-    pub fn at(&self) -> *mut u8 {
-        self.at
-    }
-}
-
-impl Drop for Bar {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `map`; pointers into it are the caller's care. It cannot fail for a whole mapping.
-        let _ = unsafe { munmap(self.at.cast(), self.bytes) };
-    }
-}
+/// A BAR, mapped.
+pub type Bar = Mapping;

@@ -5,8 +5,8 @@
 //! n, word p is stored by node p alone, and is its epoch; the mail of p for n follows these words.
 
 use crate::cli::{Failure, Outcome};
+use crate::patience::{ABSENT, becomes, patiently};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use telegraphos::{Error, Node, NodeId, Remote, Segment, Status};
 
@@ -55,29 +55,18 @@ impl Peers {
         let deadline = Instant::now() + patience;
         let mut remotes = BTreeMap::new();
         for id in candidates.into_iter().filter(|id| *id != me) {
-            loop {
-                let error = match node.import(id, name).open() {
-                    Ok(remote) => {
-                        remotes.insert(id, remote);
-                        break;
-                    }
-                    Err(error) => error,
-                };
-                let absent = error.status() == Some(Status::NodeDown);
-                if absent && matches!(participants, Participants::Present) {
-                    break;
-                }
-                let patient = matches!(
-                    error.status(),
-                    Some(Status::NoSegment | Status::NodeDown | Status::LinkDown | Status::Timeout)
-                );
-                if !patient {
-                    return Err(error.into());
-                }
-                if Instant::now() > deadline {
+            // Of those that are present, none is waited for that is not.
+            let present = matches!(participants, Participants::Present);
+            let passing = [Status::NoSegment, Status::LinkDown, Status::Timeout, Status::NodeDown];
+            let passing = if present { &passing[..3] } else { &passing };
+            let left = deadline.saturating_duration_since(Instant::now());
+            match patiently(left, passing, || node.import(id, name).open()) {
+                Ok(remote) => _ = remotes.insert(id, remote),
+                Err(error) if present && error.status() == Some(Status::NodeDown) => {}
+                Err(error) if error.status().is_some_and(|status| passing.contains(&status)) => {
                     return Err(Failure::Refused(format!("waited {patience:?} for node {id}: {error}")));
                 }
-                std::thread::sleep(Duration::from_millis(20));
+                Err(error) => return Err(error.into()),
             }
         }
         let mut all: Vec<NodeId> = remotes.keys().copied().chain([me]).collect();
@@ -89,10 +78,20 @@ impl Peers {
         self.node.id()
     }
 
+    /// All participants but this node.
+    pub fn others(&self) -> impl Iterator<Item = NodeId> {
+        self.all.iter().copied().filter(|id| *id != self.me())
+    }
+
+    /// How many nodes take part, and this one's place among them.
+    pub fn place(&self) -> (usize, usize) {
+        (self.all.len(), self.all.iter().position(|id| *id == self.me()).unwrap_or(0))
+    }
+
     /// The node `distance` further in the ring of participants.
     pub fn ring(&self, distance: usize) -> NodeId {
-        let here = self.all.iter().position(|id| *id == self.me()).unwrap_or(0);
-        self.all.get((here + distance) % self.all.len()).copied().unwrap_or(self.me())
+        let (count, here) = self.place();
+        self.all.get((here + distance) % count).copied().unwrap_or(self.me())
     }
 
     /// The next node, to which this one stores.
@@ -114,28 +113,16 @@ impl Peers {
     pub fn barrier(&self, epoch: u64) -> Outcome<()> {
         self.arrive(epoch)?;
         let deadline = Instant::now() + self.patience;
-        for id in self.all.iter().filter(|id| **id != self.me()) {
-            let mut looks = 0u32;
-            loop {
-                let found = self.at(*id)?;
-                if found >= epoch {
-                    break;
-                }
-                if Instant::now() > deadline {
-                    return Err(Failure::Refused(format!(
-                        "node {id} is at step {found}, waited {:?} for step {epoch}: has its program ended?",
-                        self.patience
-                    )));
-                }
-                looks = looks.saturating_add(1);
-                if looks > 100 {
-                    std::thread::sleep(Duration::from_micros(200));
-                } else {
-                    std::thread::yield_now();
-                }
-            }
-        }
-        Ok(())
+        self.others().try_for_each(|id| {
+            let late = |found: &u64| {
+                Failure::Refused(format!(
+                    "node {id} is at step {found}, waited {:?} for step {epoch}: has its program ended?",
+                    self.patience
+                ))
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            becomes(left, Duration::from_micros(200), || self.at(id), |found| *found >= epoch, late).map(drop)
+        })
     }
 
     /// Announces `epoch` of this node to all.
@@ -174,19 +161,5 @@ impl Peers {
 
 /// Imports a segment, waiting until it is exported or `patience` is over.
 pub fn import_patiently(node: &Node, id: NodeId, name: &str, patience: Duration) -> Result<Remote, Error> {
-    let deadline = Instant::now() + patience;
-    loop {
-        match node.import(id, name).open() {
-            Err(error)
-                if matches!(error.status(), Some(Status::NoSegment | Status::NodeDown | Status::LinkDown))
-                    && Instant::now() < deadline =>
-            {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            result => return result,
-        }
-    }
+    patiently(patience, ABSENT, || node.import(id, name).open())
 }
-
-/// A segment that several holders keep.
-pub type Shared = Arc<Segment>;

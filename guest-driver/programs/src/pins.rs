@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Pages that are pinned in a guest.
 
-use std::time::{Duration, Instant};
+use crate::patience::becomes;
+use std::time::Duration;
 
 /// Pages that were pinned and unpinned since the kernel started.
 fn counts() -> Result<(u64, u64), String> {
@@ -17,15 +18,9 @@ fn counts() -> Result<(u64, u64), String> {
 /// Waits until as many pages are unpinned as were pinned since the kernel started: those of killed processes are given
 /// back by a worker, and each processor's counts join the others' within some seconds. Fails after 20 of them.
 pub fn nothing_is_pinned() -> Result<(), String> {
-    let end = Instant::now() + Duration::from_secs(20);
-    loop {
-        let (acquired, released) = counts()?;
-        if acquired == released {
-            return Ok(());
-        }
-        if Instant::now() > end {
-            return Err(format!("{acquired} pages were pinned and {released} unpinned: expected as many"));
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let late = |(acquired, released): &(u64, u64)| {
+        format!("{acquired} pages were pinned and {released} unpinned: expected as many")
+    };
+    let equal = |(acquired, released): &(u64, u64)| acquired == released;
+    becomes(Duration::from_secs(20), Duration::from_millis(20), counts, equal, late).map(drop)
 }

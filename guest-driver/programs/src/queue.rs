@@ -3,14 +3,17 @@
 //! may abuse it, consumers that are processes, and a log that outlives them.
 
 use crate::child::End;
+use crate::interface::call;
+use crate::mapping::{Mapping, READ_WRITE};
+use crate::patience::{ABSENT, patiently};
 use crate::random;
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::mm::MapFlags;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-use telegraphos::{Error, Node, NodeId, Queue, QueueBuilder, RemoteQueue, Status};
+use std::time::Duration;
+use telegraphos::{Error, Node, NodeId, Queue, QueueBuilder, RemoteQueue};
 use telegraphos_wire::{queue::Control, uapi};
 
 /// Senders there may be; an element names one of them.
@@ -42,37 +45,7 @@ pub fn shaped(builder: QueueBuilder, words: u32, width: u32) -> QueueBuilder {
 
 /// Imports a queue that may not be there yet.
 pub fn import_patiently(node: &Node, id: NodeId, name: &str, patience: Duration) -> Result<RemoteQueue, Error> {
-    let deadline = Instant::now() + patience;
-    loop {
-        match Queue::import(node, id, name).open() {
-            Err(error)
-                if matches!(error.status(), Some(Status::NoSegment | Status::NodeDown | Status::LinkDown))
-                    && Instant::now() < deadline =>
-            {
-                std::thread::sleep(Duration::from_millis(10));
-            }
-            result => return result,
-        }
-    }
-}
-
-/// Memory mapped from a file or from nowhere.
-#[derive(Debug)]
-struct Mapping {
-    at: *mut u8,
-    length: usize,
-}
-
-// SAFETY: plain memory that everybody accesses atomically or by volatile words.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: mapped by this module, which keeps no pointer into it.
-        let _ = unsafe { munmap(self.at.cast(), self.length) };
-    }
+    patiently(patience, ABSENT, || Queue::import(node, id, name).open())
 }
 
 /// A raw mapping of a queue of this process.
@@ -87,20 +60,11 @@ pub struct Memory {
 impl Memory {
     /// Of that queue, which was made through `node`.
     pub fn of(node: &Node, queue: &Queue) -> Result<Memory, String> {
-        const SIZE: usize = size_of::<uapi::Queue>();
-        let mut about = uapi::Queue { size: SIZE as u32, handle: queue.handle(), ..uapi::Queue::default() };
-        let request = uapi::request(uapi::Direction::InOut, 13, SIZE);
-        // SAFETY: the driver fills exactly the structure that the request number names.
-        if unsafe { libc::ioctl(node.as_fd().as_raw_fd(), request as _, &mut about) } == -1 {
-            return Err(format!("TG_IOCTL_QUEUE_ATTACH: {}", std::io::Error::last_os_error()));
-        }
-        let length = about.length as usize;
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
-        let at =
-            unsafe { mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, node.as_fd(), about.offset) };
-        let at = at.map_err(|e| format!("mmap of {:?}: {e}", queue.name()))?.cast();
-        let mapping = Mapping { at, length };
+        let mut about = uapi::Queue { handle: queue.handle(), ..uapi::Queue::default() };
+        call::structure(node, 13, &mut about)
+            .map_err(|errno| format!("TG_IOCTL_QUEUE_ATTACH: {}", std::io::Error::from_raw_os_error(errno)))?;
+        let mapping = Mapping::of(node, about.offset, about.length as usize, READ_WRITE)
+            .map_err(|e| format!("mmap of {:?}: {e}", queue.name()))?;
         Ok(Memory { mapping, arena: about.arena, width: about.width.into(), length: about.length })
     }
 
@@ -114,7 +78,7 @@ impl Memory {
     pub fn word(&self, word: u64) -> u64 {
         let at = self.at(word);
         // SAFETY: checked just now.
-        let value = unsafe { crate::raw::load_size(self.mapping.at, at, self.width as usize) };
+        let value = unsafe { crate::raw::load_size(self.mapping.at(), at, self.width as usize) };
         std::sync::atomic::fence(Ordering::Acquire);
         value
     }
@@ -124,12 +88,12 @@ impl Memory {
         let at = self.at(word);
         std::sync::atomic::fence(Ordering::Release);
         // SAFETY: checked just now.
-        unsafe { crate::raw::store_size(self.mapping.at, at, self.width as usize, value) }
+        unsafe { crate::raw::store_size(self.mapping.at(), at, self.width as usize, value) }
     }
 
     fn control(&self, offset: usize) -> &AtomicU64 {
         // SAFETY: a word of the control page, with which the mapping begins, aligned.
-        unsafe { AtomicU64::from_ptr(self.mapping.at.add(offset).cast()) }
+        unsafe { AtomicU64::from_ptr(self.mapping.at().add(offset).cast()) }
     }
 
     /// The word that keeps consumers and driver apart.
@@ -162,18 +126,14 @@ impl Log {
     /// With room for that many entries.
     pub fn new(capacity: usize) -> Result<Log, String> {
         let length = 8 * (HEAD + 2 * capacity);
-        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
-        let at = unsafe {
-            mmap_anonymous(std::ptr::null_mut(), length, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED)
-        };
-        let at = at.map_err(|e| format!("{length} bytes for a log: {e}"))?.cast();
-        Ok(Log { mapping: Mapping { at, length }, capacity })
+        let mapping = Mapping::anonymous(length, MapFlags::SHARED);
+        Ok(Log { mapping: mapping.map_err(|e| format!("{length} bytes for a log: {e}"))?, capacity })
     }
 
     fn word(&self, index: usize) -> &AtomicU64 {
-        debug_assert!(8 * index < self.mapping.length);
+        debug_assert!(8 * index < self.mapping.length());
         // SAFETY: callers stay within head and capacity; aligned, and accessed atomically only.
-        unsafe { AtomicU64::from_ptr(self.mapping.at.cast::<u64>().add(index)) }
+        unsafe { AtomicU64::from_ptr(self.mapping.at().cast::<u64>().add(index)) }
     }
 
     /// One of seven words for any use.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Accesses on a bare pointer from mmap, as a program would make them without the library.
 
+use telegraphos::{Error, Segment};
+
 /// A word that a pointer can point to.
 pub trait Plain: Copy {
     /// Bytes.
@@ -69,6 +71,16 @@ pub unsafe fn load_size(base: *mut u8, offset: u64, size: usize) -> u64 {
             _ => load::<u64>(base, offset),
         }
     }
+}
+
+/// A word of `size` (1, 2, 4, 8) bytes of this node's segment.
+pub fn own(segment: &Segment, offset: u64, size: usize) -> Result<u64, Error> {
+    Ok(match size {
+        1 => segment.load::<u8>(offset)?.into(),
+        2 => segment.load::<u16>(offset)?.into(),
+        4 => segment.load::<u32>(offset)?.into(),
+        _ => segment.load(offset)?,
+    })
 }
 
 /// One 8-byte store instruction at any address, aligned or not.

@@ -2,8 +2,9 @@
 //! Common parts of programs about replicated segments: values with writer and number, and what a word's values must
 //! look like to a reader.
 
-use std::time::{Duration, Instant};
-use telegraphos::{Error, JoinBuilder, ReplicaMode, Replicated, Status};
+use crate::patience::{ABSENT, patiently};
+use std::time::Duration;
+use telegraphos::{Error, JoinBuilder, ReplicaMode, Replicated};
 
 /// Bytes of a replicated page.
 pub const PAGE: u64 = 64 << 10;
@@ -30,18 +31,7 @@ pub fn mode(name: &str) -> Result<ReplicaMode, String> {
 
 /// Joins a segment that may not be there yet.
 pub fn join_patiently(join: JoinBuilder, patience: Duration) -> Result<Replicated, Error> {
-    let deadline = Instant::now() + patience;
-    loop {
-        match join.clone().open() {
-            Err(error)
-                if matches!(error.status(), Some(Status::NoSegment | Status::NodeDown | Status::LinkDown))
-                    && Instant::now() < deadline =>
-            {
-                std::thread::sleep(Duration::from_millis(10));
-            }
-            result => return result,
-        }
-    }
+    patiently(patience, ABSENT, || join.clone().open())
 }
 
 /// What one reader has seen of one word. All copies of a word take values in the home's order, which has the stores of

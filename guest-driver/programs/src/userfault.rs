@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Memory whose pages come when the test says so: an access, of the kernel too, waits in a page fault until then.
 
+use crate::mapping::Mapping;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::mm::{MapFlags, ProtFlags, UserfaultfdFlags, mmap_anonymous, munmap, userfaultfd};
+use rustix::mm::{MapFlags, UserfaultfdFlags, userfaultfd};
 use std::io::Error;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
@@ -109,44 +110,25 @@ impl Faults {
 /// A mapping of this process of which no page is there.
 #[derive(Debug)]
 pub struct Missing {
-    at: *mut u8,
-    length: usize,
+    mapping: Mapping,
     faults: Faults,
 }
-
-// SAFETY: it is a range of addresses, whose bytes no reference sees, and a descriptor.
-unsafe impl Sync for Missing {}
-// SAFETY: as above.
-unsafe impl Send for Missing {}
 
 impl Missing {
     /// So many pages, none of them there.
     pub fn new(pages: usize) -> Result<Missing, Error> {
-        let (length, both) = (pages * PAGE, ProtFlags::READ | ProtFlags::WRITE);
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let at = unsafe { mmap_anonymous(std::ptr::null_mut(), length, both, MapFlags::PRIVATE) }?.cast::<u8>();
-        let faults = Faults::of(std::ptr::slice_from_raw_parts_mut(at, length), Accesses::Missing);
-        let faults = faults.inspect_err(|_| {
-            // SAFETY: nothing refers to it.
-            let _ = unsafe { munmap(at.cast(), length) };
-        })?;
-        Ok(Missing { at, length, faults })
+        let mapping = Mapping::anonymous(pages * PAGE, MapFlags::PRIVATE)?;
+        let faults = Faults::of(mapping.range(0, mapping.length()), Accesses::Missing)?;
+        Ok(Missing { mapping, faults })
     }
 
     /// All of it.
     pub fn range(&self) -> *mut [u8] {
-        std::ptr::slice_from_raw_parts_mut(self.at, self.length)
+        self.mapping.range(0, self.mapping.length())
     }
 
     /// Its page faults.
     pub fn faults(&self) -> &Faults {
         &self.faults
-    }
-}
-
-impl Drop for Missing {
-    fn drop(&mut self) {
-        // SAFETY: nothing refers to it any more.
-        let _ = unsafe { munmap(self.at.cast(), self.length) };
     }
 }

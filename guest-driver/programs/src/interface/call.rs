@@ -2,9 +2,11 @@
 //! Calls of the driver, past the library.
 
 use crate::cli::{Failure, Outcome};
+use crate::mapping::Mapping;
+use rustix::mm::MapFlags;
 use std::fs::File;
-use std::os::fd::AsRawFd;
-use telegraphos_wire::uapi::{self, Ioctl};
+use std::os::fd::{AsFd, AsRawFd};
+use telegraphos_wire::uapi::{self, Direction, Ioctl};
 
 pub const BOARD: &str = "/dev/telegraphos0";
 /// Bytes of a page.
@@ -34,19 +36,40 @@ fn errno() -> i32 {
 ///
 /// # Safety
 /// What the kernel may write at the address are bytes to which no reference exists.
-pub unsafe fn raw(file: &File, request: u32, at: *mut u8) -> Answer {
+pub unsafe fn raw(file: impl AsFd, request: u32, at: *mut u8) -> Answer {
     // SAFETY: the caller's.
-    match unsafe { libc::ioctl(file.as_raw_fd(), request as _, at) } {
+    match unsafe { libc::ioctl(file.as_fd().as_raw_fd(), request as _, at) } {
         -1 => Err(errno()),
         _ => Ok(()),
     }
 }
 
 /// A call with the size of these bytes; what the driver writes back is in them.
-pub fn sized(file: &File, ioctl: &Ioctl, bytes: &mut [u8]) -> Answer {
-    let request = uapi::request(ioctl.direction, ioctl.number, bytes.len());
+pub fn sized(file: impl AsFd, ioctl: &Ioctl, bytes: &mut [u8]) -> Answer {
+    numbered(file, ioctl.number, bytes)
+}
+
+/// The same of a number that an ioctl may have or not.
+pub fn numbered(file: impl AsFd, number: u8, bytes: &mut [u8]) -> Answer {
+    let known = uapi::IOCTLS.iter().find(|ioctl| ioctl.number == number);
+    let request = uapi::request(known.map_or(Direction::InOut, |ioctl| ioctl.direction), number, bytes.len());
     // SAFETY: the request number says how long they are.
     unsafe { raw(file, request, bytes.as_mut_ptr()) }
+}
+
+/// A call with a structure of the interface, whose size is filled in.
+pub fn structure<T: bytemuck::Pod>(file: impl AsFd, number: u8, argument: &mut T) -> Answer {
+    let bytes = bytemuck::bytes_of_mut(argument);
+    let size = bytes.len() as u32;
+    bytes[..4].copy_from_slice(&size.to_ne_bytes());
+    numbered(file, number, bytes)
+}
+
+/// A name as structures have it.
+pub fn name(text: &str) -> [u8; 64] {
+    let mut name = [0; 64];
+    name[..text.len()].copy_from_slice(text.as_bytes());
+    name
 }
 
 /// The name of an answer, which must be one that programs can have.
@@ -79,45 +102,31 @@ pub fn granted(what: impl std::fmt::Display, answer: Answer) -> Outcome<()> {
 }
 
 /// Memory of this process at an address of its own, with a page behind it that is not there.
-pub struct Pages {
-    at: *mut u8,
-    length: usize,
-}
-
-// SAFETY: it is an address; each access is a caller's.
-unsafe impl Send for Pages {}
-// SAFETY: as above.
-unsafe impl Sync for Pages {}
+pub struct Pages(Mapping);
 
 impl Pages {
     /// Zeroed pages.
     pub fn new(count: usize) -> Outcome<Pages> {
-        Pages::mapped(count, libc::MAP_PRIVATE)
+        Pages::mapped(count, MapFlags::PRIVATE)
     }
 
     /// Zeroed pages of a file in memory, which `MADV_REMOVE` takes out of it.
     pub fn shared(count: usize) -> Outcome<Pages> {
-        Pages::mapped(count, libc::MAP_SHARED)
+        Pages::mapped(count, MapFlags::SHARED)
     }
 
-    fn mapped(count: usize, sharing: libc::c_int) -> Outcome<Pages> {
+    fn mapped(count: usize, sharing: MapFlags) -> Outcome<Pages> {
         let length = (count + 1) * PAGE;
-        let flags = sharing | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
-        if at == libc::MAP_FAILED {
-            return Err(Failure::Refused(format!("{length} bytes of memory: {}", std::io::Error::last_os_error())));
-        }
-        let pages = Pages { at: at.cast(), length };
+        let mapping = Mapping::anonymous(length, sharing);
+        let pages = Pages(mapping.map_err(|e| Failure::Refused(format!("{length} bytes of memory: {e}")))?);
         pages.protect(count, 1, libc::PROT_NONE)?;
         Ok(pages)
     }
 
     /// Changes what may be done with some of the pages.
     pub fn protect(&self, first: usize, count: usize, protection: libc::c_int) -> Outcome<()> {
-        assert!((first + count) * PAGE <= self.length, "pages of the mapping");
         // SAFETY: pages of this mapping, to whose bytes no reference exists.
-        match unsafe { libc::mprotect(self.at.add(first * PAGE).cast(), count * PAGE, protection) } {
+        match unsafe { libc::mprotect(self.0.range(first * PAGE, count * PAGE).cast(), count * PAGE, protection) } {
             0 => Ok(()),
             _ => Err(Failure::Refused(format!("mprotect: {}", std::io::Error::last_os_error()))),
         }
@@ -125,22 +134,13 @@ impl Pages {
 
     /// The address of a byte, the page behind the last included.
     pub fn at(&self, offset: usize) -> *mut u8 {
-        assert!(offset <= self.length, "a byte of the mapping");
-        // SAFETY: within the mapping, or its end.
-        unsafe { self.at.add(offset) }
+        self.0.range(offset, 0).cast()
     }
 
     /// Puts bytes there, as far as there are pages.
     pub fn put(&self, offset: usize, bytes: &[u8]) {
-        let there = bytes.len().min(self.length - PAGE - offset);
+        let there = bytes.len().min(self.0.length() - PAGE - offset);
         // SAFETY: within the pages that are there, which nothing else uses.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(offset), there) };
-    }
-}
-
-impl Drop for Pages {
-    fn drop(&mut self) {
-        // SAFETY: the mapping of `new`. Where it cannot go it stays.
-        unsafe { libc::munmap(self.at.cast(), self.length) };
     }
 }

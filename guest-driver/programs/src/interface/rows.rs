@@ -51,7 +51,7 @@ pub struct World {
     registration: u32,
 }
 
-const FILE: &[i32] = &[0];
+const DONE: &[i32] = &[0];
 /// A board that is gone refuses with this alone.
 const NO_DEVICE: &[i32] = &[libc::ENODEV];
 /// What an object's end answers then: it has ended, or has been ended.
@@ -59,219 +59,80 @@ const ENDS: &[i32] = &[0, libc::ENODEV, libc::EBADF];
 
 /// One of each ioctl of the interface.
 pub const ROWS: &[Row] = &[
-    Row {
-        name: "TG_IOCTL_INFO",
-        make: nothing::<uapi::Info>,
-        undo: Undo::Nothing,
-        answers: FILE,
-        gone: NO_DEVICE,
-        flags: uapi::INFO_SOFT as u32,
-    },
-    Row {
-        name: "TG_IOCTL_EXPORT",
-        make: export,
-        undo: Undo::Close("TG_IOCTL_UNEXPORT"),
-        answers: FILE,
-        gone: NO_DEVICE,
-        flags: 0,
-    },
-    Row {
-        name: "TG_IOCTL_UNEXPORT",
-        make: |world| world.fresh("TG_IOCTL_EXPORT"),
-        undo: Undo::Unless("TG_IOCTL_UNEXPORT"),
-        answers: FILE,
-        gone: ENDS,
-        flags: 0,
-    },
-    Row {
-        name: "TG_IOCTL_IMPORT",
-        make: import,
-        undo: Undo::Close("TG_IOCTL_UNIMPORT"),
-        answers: FILE,
-        gone: NO_DEVICE,
-        flags: uapi::IMPORT_SOFT as u32,
-    },
-    Row {
-        name: "TG_IOCTL_UNIMPORT",
-        make: |world| world.fresh("TG_IOCTL_IMPORT"),
-        undo: Undo::Unless("TG_IOCTL_UNIMPORT"),
-        answers: FILE,
-        gone: ENDS,
-        flags: 0,
-    },
-    Row {
-        name: "TG_IOCTL_STATE",
-        make: |world| Ok(words(&uapi::ImportState { handle: world.import, ..Default::default() })),
-        undo: Undo::Nothing,
-        answers: FILE,
-        gone: FILE,
-        flags: 0,
-    },
-    Row {
-        name: "TG_IOCTL_ACK",
-        make: |world| Ok(handle(world.import)),
-        undo: Undo::Nothing,
-        answers: FILE,
-        gone: NO_DEVICE,
-        flags: 0,
-    },
-    Row { name: "TG_IOCTL_COUNTER_ARM", make: counter, undo: Undo::Disarm, answers: FILE, gone: NO_DEVICE, flags: 0 },
-    Row {
-        name: "TG_IOCTL_COUNTER_READ",
-        make: |world| world.fresh("TG_IOCTL_COUNTER_ARM"),
-        undo: Undo::Disarm,
-        answers: FILE,
-        gone: NO_DEVICE,
-        flags: 0,
-    },
-    Row {
-        name: "TG_IOCTL_COUNTER_DISARM",
-        make: |world| world.fresh("TG_IOCTL_COUNTER_ARM"),
-        undo: Undo::Unless("TG_IOCTL_COUNTER_DISARM"),
-        answers: FILE,
-        gone: NO_DEVICE,
-        flags: 0,
-    },
-    Row {
-        name: "TG_IOCTL_NOTIFY",
-        make: |_| Ok(words(&uapi::Notify { eventfd: -1, ..Default::default() })),
-        undo: Undo::Nothing,
-        answers: FILE,
-        gone: FILE,
-        flags: 0,
-    },
-    Row {
-        name: "TG_IOCTL_QUEUE_CREATE",
-        make: queue,
-        undo: Undo::Close("TG_IOCTL_QUEUE_DESTROY"),
-        answers: FILE,
-        gone: NO_DEVICE,
-        flags: 0,
-    },
-    Row {
-        name: "TG_IOCTL_QUEUE_ATTACH",
-        make: |world| Ok(words(&uapi::Queue { handle: world.queue, ..Default::default() })),
-        undo: Undo::Nothing,
-        answers: FILE,
-        gone: NO_DEVICE,
-        flags: 0,
-    },
-    Row {
-        name: "TG_IOCTL_QUEUE_DESTROY",
-        make: |world| world.fresh("TG_IOCTL_QUEUE_CREATE"),
-        undo: Undo::Unless("TG_IOCTL_QUEUE_DESTROY"),
-        answers: FILE,
-        gone: ENDS,
-        flags: 0,
-    },
-    Row {
-        name: "TG_IOCTL_QUEUE_SERVICE",
-        make: |world| Ok(handle(world.queue)),
-        undo: Undo::Nothing,
-        answers: FILE,
-        gone: ENDS,
-        flags: 0,
-    },
-    Row {
-        name: "TG_IOCTL_QUEUE_STATE",
-        make: |world| Ok(words(&uapi::QueueState { handle: world.queue, ..Default::default() })),
-        undo: Undo::Nothing,
-        answers: FILE,
-        gone: FILE,
-        flags: 0,
-    },
-    Row {
-        name: "TG_IOCTL_WAIT",
-        make: |_| Ok(words(&uapi::Wait { timeout: 1000, ..Default::default() })),
-        undo: Undo::Nothing,
-        answers: FILE,
-        gone: &[0, libc::ENODEV],
-        flags: 0,
-    },
-    Row {
-        name: "TG_IOCTL_REPLICATE",
-        make: replica,
-        undo: Undo::Close("TG_IOCTL_REPLICA_LEAVE"),
-        answers: FILE,
-        gone: NO_DEVICE,
-        flags: 0,
-    },
-    Row {
-        name: "TG_IOCTL_REPLICA_LEAVE",
-        make: |world| world.fresh("TG_IOCTL_REPLICATE"),
-        undo: Undo::Unless("TG_IOCTL_REPLICA_LEAVE"),
-        answers: FILE,
-        gone: ENDS,
-        flags: 0,
-    },
-    Row {
-        name: "TG_IOCTL_REPLICA_STATE",
-        make: |world| Ok(words(&uapi::ReplicaState { handle: world.replica, ..Default::default() })),
-        undo: Undo::Nothing,
-        answers: FILE,
-        gone: FILE,
-        flags: 0,
-    },
-    Row {
-        name: "TG_IOCTL_REPLICA_ADOPT",
-        make: |world| Ok(handle(world.replica)),
-        undo: Undo::Nothing,
-        // It is no orphan.
-        answers: &[libc::EINVAL],
-        gone: NO_DEVICE,
-        flags: 0,
-    },
-    Row {
-        name: "TG_IOCTL_REPLICA_MOVE",
-        make: |world| Ok(handle(world.replica)),
-        undo: Undo::Nothing,
-        answers: FILE,
-        gone: NO_DEVICE,
-        flags: 0,
-    },
-    Row {
-        name: "TG_IOCTL_REGISTER",
-        make: register,
-        undo: Undo::Close("TG_IOCTL_UNREGISTER"),
-        answers: FILE,
-        gone: NO_DEVICE,
-        flags: uapi::REGISTER_GATED as u32,
-    },
-    Row {
-        name: "TG_IOCTL_UNREGISTER",
-        make: |world| world.fresh("TG_IOCTL_REGISTER"),
-        undo: Undo::Unless("TG_IOCTL_UNREGISTER"),
-        answers: FILE,
-        gone: ENDS,
-        flags: 0,
-    },
-    Row {
-        name: "TG_IOCTL_REGISTRATION_STATE",
-        make: |world| Ok(words(&uapi::RegistrationState { handle: world.registration, ..Default::default() })),
-        undo: Undo::Nothing,
-        answers: FILE,
-        gone: FILE,
-        flags: 0,
-    },
+    Row::of("TG_IOCTL_INFO", nothing::<uapi::Info>).flags(uapi::INFO_SOFT),
+    Row::of("TG_IOCTL_EXPORT", export).undone_by("TG_IOCTL_UNEXPORT"),
+    Row::end("TG_IOCTL_UNEXPORT", |world| world.fresh("TG_IOCTL_EXPORT")),
+    Row::of("TG_IOCTL_IMPORT", import).undone_by("TG_IOCTL_UNIMPORT").flags(uapi::IMPORT_SOFT),
+    Row::end("TG_IOCTL_UNIMPORT", |world| world.fresh("TG_IOCTL_IMPORT")),
+    Row::of("TG_IOCTL_STATE", |world| Ok(words(&uapi::ImportState { handle: world.import, ..Default::default() })))
+        .gone(DONE),
+    Row::of("TG_IOCTL_ACK", |world| Ok(handle(world.import))),
+    Row::of("TG_IOCTL_COUNTER_ARM", counter).undone(Undo::Disarm),
+    Row::of("TG_IOCTL_COUNTER_READ", |world| world.fresh("TG_IOCTL_COUNTER_ARM")).undone(Undo::Disarm),
+    Row::end("TG_IOCTL_COUNTER_DISARM", |world| world.fresh("TG_IOCTL_COUNTER_ARM")).gone(NO_DEVICE),
+    Row::of("TG_IOCTL_NOTIFY", |_| Ok(words(&uapi::Notify { eventfd: -1, ..Default::default() }))).gone(DONE),
+    Row::of("TG_IOCTL_QUEUE_CREATE", queue).undone_by("TG_IOCTL_QUEUE_DESTROY"),
+    Row::of("TG_IOCTL_QUEUE_ATTACH", |world| Ok(words(&uapi::Queue { handle: world.queue, ..Default::default() }))),
+    Row::end("TG_IOCTL_QUEUE_DESTROY", |world| world.fresh("TG_IOCTL_QUEUE_CREATE")),
+    Row::of("TG_IOCTL_QUEUE_SERVICE", |world| Ok(handle(world.queue))).gone(ENDS),
+    Row::of("TG_IOCTL_QUEUE_STATE", |world| Ok(words(&uapi::QueueState { handle: world.queue, ..Default::default() })))
+        .gone(DONE),
+    Row::of("TG_IOCTL_WAIT", |_| Ok(words(&uapi::Wait { timeout: 1000, ..Default::default() })))
+        .gone(&[0, libc::ENODEV]),
+    Row::of("TG_IOCTL_REPLICATE", replica).undone_by("TG_IOCTL_REPLICA_LEAVE"),
+    Row::end("TG_IOCTL_REPLICA_LEAVE", |world| world.fresh("TG_IOCTL_REPLICATE")),
+    Row::of("TG_IOCTL_REPLICA_STATE", |world| {
+        Ok(words(&uapi::ReplicaState { handle: world.replica, ..Default::default() }))
+    })
+    .gone(DONE),
+    // It is no orphan.
+    Row::of("TG_IOCTL_REPLICA_ADOPT", |world| Ok(handle(world.replica))).answers(&[libc::EINVAL]),
+    Row::of("TG_IOCTL_REPLICA_MOVE", |world| Ok(handle(world.replica))),
+    Row::of("TG_IOCTL_REGISTER", register).undone_by("TG_IOCTL_UNREGISTER").flags(uapi::REGISTER_GATED),
+    Row::end("TG_IOCTL_UNREGISTER", |world| world.fresh("TG_IOCTL_REGISTER")),
+    Row::of("TG_IOCTL_REGISTRATION_STATE", |world| {
+        Ok(words(&uapi::RegistrationState { handle: world.registration, ..Default::default() }))
+    })
+    .gone(DONE),
     // Without the module for comparisons there is neither.
-    Row {
-        name: "TG_IOCTL_LAUNCH",
-        make: launch,
-        undo: Undo::Nothing,
-        answers: &[0, libc::ENOTTY],
-        gone: &[libc::ENODEV, libc::ENOTTY],
-        flags: 0,
-    },
-    Row {
-        name: "TG_IOCTL_QUEUE_POP",
-        make: |world| Ok(words(&uapi::QueuePop { handle: world.queue, ..Default::default() })),
-        undo: Undo::Nothing,
-        // The queue is empty.
-        answers: &[libc::EAGAIN, libc::ENOTTY],
-        gone: &[libc::ENODEV, libc::EAGAIN, libc::ENOTTY],
-        flags: 0,
-    },
+    Row::of("TG_IOCTL_LAUNCH", launch).answers(&[0, libc::ENOTTY]).gone(&[libc::ENODEV, libc::ENOTTY]),
+    // The queue is empty.
+    Row::of("TG_IOCTL_QUEUE_POP", |world| Ok(words(&uapi::QueuePop { handle: world.queue, ..Default::default() })))
+        .answers(&[libc::EAGAIN, libc::ENOTTY])
+        .gone(&[libc::ENODEV, libc::EAGAIN, libc::ENOTTY]),
 ];
+
+impl Row {
+    /// An ioctl that succeeds and leaves nothing, and has no flags.
+    const fn of(name: &'static str, make: fn(&World) -> Outcome<Vec<u8>>) -> Row {
+        Row { name, make, undo: Undo::Nothing, answers: DONE, gone: NO_DEVICE, flags: 0 }
+    }
+
+    /// One that ends what was made for it.
+    const fn end(name: &'static str, make: fn(&World) -> Outcome<Vec<u8>>) -> Row {
+        Row::of(name, make).undone(Undo::Unless(name)).gone(ENDS)
+    }
+
+    const fn undone_by(self, name: &'static str) -> Row {
+        self.undone(Undo::Close(name))
+    }
+
+    const fn undone(self, undo: Undo) -> Row {
+        Row { undo, ..self }
+    }
+
+    const fn answers(self, answers: &'static [i32]) -> Row {
+        Row { answers, ..self }
+    }
+
+    const fn gone(self, gone: &'static [i32]) -> Row {
+        Row { gone, ..self }
+    }
+
+    const fn flags(self, flags: u64) -> Row {
+        Row { flags: flags as u32, ..self }
+    }
+}
 
 /// The ioctls of the interface, each with its row.
 pub fn all() -> Outcome<Vec<(&'static Ioctl, &'static Row)>> {
@@ -356,10 +217,7 @@ fn launch(world: &World) -> Outcome<Vec<u8>> {
 fn new_name() -> [u8; 64] {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let mut name = [0; 64];
-    let text = format!("hostile-{}-{number}", std::process::id());
-    name[..text.len()].copy_from_slice(text.as_bytes());
-    name
+    call::name(&format!("hostile-{}-{number}", std::process::id()))
 }
 
 impl World {
@@ -382,9 +240,7 @@ impl World {
             replica: none,
             registration: none,
         };
-        let (ioctl, row) = row("TG_IOCTL_EXPORT")?;
-        let mut export = row.make(&world)?;
-        call::granted(ioctl.name, call::sized(&world.file, ioctl, &mut export))?;
+        let (ioctl, export) = world.called("TG_IOCTL_EXPORT")?;
         world.export = field(ioctl, &export, "handle")?;
         world.exported.copy_from_slice(&export[8..72]);
         world.import = world.object("TG_IOCTL_IMPORT")?;
@@ -420,18 +276,22 @@ impl World {
         ]
     }
 
-    fn object(&self, name: &str) -> Outcome<u32> {
+    /// A sensible call of an ioctl, which must succeed: what it gives back.
+    fn called(&self, name: &str) -> Outcome<(&'static Ioctl, Vec<u8>)> {
         let (ioctl, row) = row(name)?;
         let mut bytes = row.make(self)?;
         call::granted(name, call::sized(&self.file, ioctl, &mut bytes))?;
+        Ok((ioctl, bytes))
+    }
+
+    fn object(&self, name: &str) -> Outcome<u32> {
+        let (ioctl, bytes) = self.called(name)?;
         field(ioctl, &bytes, "handle")
     }
 
     /// What the ioctls take that end or read something made by this one: a handle, or the counter.
     fn fresh(&self, name: &str) -> Outcome<Vec<u8>> {
-        let (ioctl, row) = row(name)?;
-        let mut bytes = row.make(self)?;
-        call::granted(name, call::sized(&self.file, ioctl, &mut bytes))?;
+        let (ioctl, bytes) = self.called(name)?;
         if name == "TG_IOCTL_COUNTER_ARM" {
             let counter = field(ioctl, &bytes, "counter")?;
             return Ok(words(&uapi::Counter { counter, ..Default::default() }));

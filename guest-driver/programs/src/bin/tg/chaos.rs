@@ -68,36 +68,27 @@ pub(crate) fn run(mut line: Line) -> Outcome<()> {
     }
     let [nodes] = line.only(["NODES"])?;
     options.nodes = cli::number("NODES", nodes)?;
-    if !(1..PAGE / 8).contains(&options.words) {
-        return Err(Failure::Usage(format!("--words is {}: expected 1 to {}", options.words, PAGE / 8 - 1)));
-    }
+    cli::must((1..PAGE / 8).contains(&options.words), Failure::Usage, || {
+        format!("--words is {}: expected 1 to {}", options.words, PAGE / 8 - 1)
+    })?;
     Chaos::begin(&options)?.run()
 }
 
 /// What the threads of a node have counted.
 #[derive(Default)]
 struct Counts {
-    stores: AtomicU64,
-    stale: AtomicU64,
-    looks: AtomicU64,
-    changes: AtomicU64,
-    again: AtomicU64,
-    older: AtomicU64,
-}
-
-fn add(count: &AtomicU64, more: u64) {
-    count.fetch_add(more, Ordering::Relaxed);
-}
-
-fn read(count: &AtomicU64) -> u64 {
-    count.load(Ordering::Relaxed)
+    stores: u64,
+    stale: u64,
+    looks: u64,
+    changes: u64,
+    again: u64,
+    older: u64,
 }
 
 struct Chaos<'a> {
     options: &'a Options,
     peers: Peers,
     page: Replicated,
-    counts: Counts,
     step: std::cell::Cell<u64>,
 }
 
@@ -118,11 +109,10 @@ impl Chaos<'_> {
                 replica::join_patiently(join, options.patience)?
             }
         };
-        let chaos = Chaos { options, peers, page, counts: Counts::default(), step: 0.into() };
+        let chaos = Chaos { options, peers, page, step: 0.into() };
         chaos.barrier()?;
         if naive {
-            let others = chaos.peers.all.iter().filter(|id| **id != chaos.me());
-            others.copied().try_for_each(|id| chaos.page.join_peer(id))?;
+            chaos.peers.others().try_for_each(|id| chaos.page.join_peer(id))?;
         }
         chaos.barrier()?;
         Ok(chaos)
@@ -139,33 +129,28 @@ impl Chaos<'_> {
 
     fn run(self) -> Outcome<()> {
         let begun = Instant::now();
-        self.storm()?;
+        let Counts { stores, stale, looks, changes, again: returned, older } = self.storm()?;
         let took = begun.elapsed();
         self.barrier()?;
         // Every copy has the stores of everybody.
         let (sum, differ) = self.compare()?;
-        let again = match self.options.mode {
+        let (again, pending) = match self.options.mode {
             ReplicaMode::Naive => {
                 std::thread::sleep(Duration::from_secs(1));
-                self.compare()?.1
+                (self.compare()?.1, 0)
             }
-            _ => differ,
+            _ => (differ, self.sweep()?),
         };
-        let pending = match self.options.mode {
-            ReplicaMode::Naive => 0,
-            _ => self.sweep()?,
-        };
-        let Counts { stores, stale, looks, changes, again: returned, older } = &self.counts;
         let chaos = Figure::Chaos(telegraphos_agent::Chaos {
             node: self.me(),
             mode: format!("{:?}", self.options.mode).to_lowercase(),
             seconds: rounded(took.as_secs_f64()),
-            stores: read(stores),
-            looks: read(looks),
-            changes: read(changes),
-            again: read(returned),
-            older: read(older),
-            stale: read(stale),
+            stores,
+            looks,
+            changes,
+            again: returned,
+            older,
+            stale,
             differ: [differ, again],
             pending,
             sum: format!("{sum:#018x}"),
@@ -175,15 +160,13 @@ impl Chaos<'_> {
         self.barrier()?;
         cli::check(differ == 0, || format!("the copies of {differ} other nodes are not like this one"))?;
         cli::check(pending == 0, || format!("{pending} words of this copy do not take others' stores"))?;
-        let back = read(older) + read(stale);
         let may = matches!(self.options.mode, ReplicaMode::Owner | ReplicaMode::Naive);
-        cli::check(back == 0 || may, || {
-            format!("{} values came back, {} own loads were stale", read(older), read(stale))
-        })
+        let wrong = || format!("{older} values came back, {stale} own loads were stale");
+        cli::check(older + stale == 0 || may, wrong)
     }
 
     /// Stores and looks, until the time is over and all copies have the stores.
-    fn storm(&self) -> Outcome<()> {
+    fn storm(&self) -> Outcome<Counts> {
         let (end, over) = (Instant::now() + self.options.seconds, AtomicBool::new(false));
         std::thread::scope(|scope| {
             let over = &over;
@@ -191,20 +174,25 @@ impl Chaos<'_> {
             let readers: Vec<_> = (0..self.options.readers)
                 .map(|number| {
                     let page: &Replicated = &self.page;
-                    let (options, counts) = (self.options, &self.counts);
-                    scope.spawn(move || watch(page, options, counts, number == 0, over))
+                    let options = self.options;
+                    scope.spawn(move || watch(page, options, number == 0, over))
                 })
                 .collect();
             let stored = self.store(end);
             over.store(true, Ordering::Relaxed);
-            let seen = readers.into_iter().try_for_each(|reader| {
-                reader.join().unwrap_or_else(|_| Err(Failure::Check("a reader has panicked".into())))
-            });
-            stored.and(seen)
+            let panicked = |_| Err(Failure::Check("a reader has panicked".into()));
+            let seen: Vec<_> = readers.into_iter().map(|reader| reader.join().unwrap_or_else(panicked)).collect();
+            seen.into_iter().try_fold(stored?, |all, seen| {
+                let Counts { looks, changes, again, older, .. } = seen?;
+                let (looks, changes) = (all.looks + looks, all.changes + changes);
+                Ok(Counts { looks, changes, again: all.again + again, older: all.older + older, ..all })
+            })
         })
     }
 
-    fn store(&self, end: Instant) -> Outcome<()> {
+    /// How many stores were made, and how many loads behind them were stale.
+    fn store(&self, end: Instant) -> Outcome<Counts> {
+        let (mut stores, mut stale) = (0, 0);
         let (me, words) = (u64::from(self.me()), self.options.words);
         let seed = random::seed();
         let mut numbers = vec![0u64; words as usize];
@@ -213,7 +201,7 @@ impl Chaos<'_> {
             for _ in 0..64 {
                 draw += 1;
                 let dice = random::word(seed, draw);
-                add(&self.counts.stores, 1);
+                stores += 1;
                 if dice % 4 == 0 {
                     let size = 1 << (dice >> 8 & 3);
                     // Half of them to shared words.
@@ -229,13 +217,13 @@ impl Chaos<'_> {
                 // The own last store, or a later one of another node (SPEC I4).
                 if dice % 16 == 1 {
                     let found: u64 = self.page.load(8 * word)?;
-                    if replica::parse(found).is_none_or(|(writer, n)| writer == me && n < *number) {
-                        add(&self.counts.stale, 1);
-                    }
+                    let old = replica::parse(found).is_none_or(|(writer, n)| writer == me && n < *number);
+                    stale += u64::from(old);
                 }
             }
         }
-        Ok(self.page.quiet_timeout(self.options.patience)?)
+        self.page.quiet_timeout(self.options.patience)?;
+        Ok(Counts { stores, stale, ..Counts::default() })
     }
 
     /// This copy's checksum, and how many others have another.
@@ -273,33 +261,27 @@ impl Chaos<'_> {
 }
 
 /// Watches the words, one after the other, some looks at each.
-fn watch(page: &Replicated, options: &Options, counts: &Counts, ordered: bool, over: &AtomicBool) -> Outcome<()> {
+fn watch(page: &Replicated, options: &Options, ordered: bool, over: &AtomicBool) -> Outcome<Counts> {
     let mut histories = vec![History::new(options.nodes.into()); options.words as usize];
-    let mut looks = 0u64;
-    let mut seen = || -> Outcome<()> {
-        while !over.load(Ordering::Relaxed) {
-            for (word, history) in histories.iter_mut().enumerate() {
-                for _ in 0..8 {
-                    let value = match ordered {
-                        true => page.load::<u64>(8 * word as u64)?,
-                        // SAFETY: a word of the page, aligned; board and processors store to it word by word,
-                        // atomically.
-                        false => unsafe { AtomicU64::from_ptr(page.as_ptr().cast_mut().cast::<u64>().add(word)) }
-                            .load(Ordering::Acquire),
-                    };
-                    history.look(value).map_err(Failure::Check)?;
-                    looks += 1;
-                }
+    let mut counts = Counts::default();
+    while !over.load(Ordering::Relaxed) {
+        for (word, history) in histories.iter_mut().enumerate() {
+            for _ in 0..8 {
+                let value = match ordered {
+                    true => page.load::<u64>(8 * word as u64)?,
+                    // SAFETY: a word of the page, aligned; board and processors store to it word by word, atomically.
+                    false => unsafe { AtomicU64::from_ptr(page.as_ptr().cast_mut().cast::<u64>().add(word)) }
+                        .load(Ordering::Acquire),
+                };
+                history.look(value)?;
+                counts.looks += 1;
             }
         }
-        Ok(())
-    };
-    let result = seen();
-    add(&counts.looks, looks);
-    for history in &histories {
-        add(&counts.changes, history.changes);
-        add(&counts.again, history.again);
-        add(&counts.older, history.older);
     }
-    result
+    for history in &histories {
+        counts.changes += history.changes;
+        counts.again += history.again;
+        counts.older += history.older;
+    }
+    Ok(counts)
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Exports a segment by hand.
 
-use std::io::BufRead;
 use telegraphos::Node;
 use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome};
 
@@ -45,8 +44,8 @@ pub(crate) fn run(mut line: Line) -> Outcome<()> {
     }
     let segment = export.create()?;
     println!("exported {name:?}: {size} bytes of node {}", node.id());
-    for line in std::io::stdin().lock().lines() {
-        let line = line.map_err(|e| Failure::Refused(format!("standard input: {e}")))?;
+    for line in cli::lines() {
+        let line = line?;
         let words: Vec<&str> = line.split_whitespace().collect();
         // A slip of the finger must not pull the memory from under the others.
         let done = match *words.as_slice() {

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 use telegraphos::Node;
 use telegraphos_agent::{Figure, rounded};
-use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome};
+use telegraphos_guest_tests::cli::{self, Line, Outcome};
 use telegraphos_guest_tests::peers::import_patiently;
 use telegraphos_guest_tests::{flood, raw};
 
@@ -41,10 +41,7 @@ pub(crate) fn run(mut line: Line) -> Outcome<()> {
             _ => return Err(cli::unknown(&option)),
         }
     }
-    let words = line.words();
-    let [id, name] = words[..] else {
-        return Err(Failure::Usage(format!("{} arguments: expected NODE NAME", words.len())));
-    };
+    let [id, name] = line.exactly("NODE NAME")?;
     let node = Node::open()?;
     let remote = import_patiently(&node, cli::number("NODE", id)?, name, patience)?;
     let ring = flood::Ring::of(remote.size())?;

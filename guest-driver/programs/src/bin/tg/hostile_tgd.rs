@@ -10,7 +10,7 @@ use std::time::Duration;
 use telegraphos_daemon_core::protocol::{Answer, MAX_MESSAGE, Request, frame, unframe};
 use telegraphos_daemon_core::{Refusal, TaskId};
 use telegraphos_guest_tests::child;
-use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome};
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, refused};
 
 pub(crate) const USAGE: &str = "\
 tg-hostile-tgd: tries what a user can do to the daemon of its node, and says what came of it
@@ -44,7 +44,7 @@ pub(crate) fn run(mut line: Line) -> Outcome<()> {
     if let Some(uid) = user {
         // A process of that user from its first instruction.
         let error = child::again().args(&words).gid(uid).uid(uid).exec();
-        return Err(failed(error));
+        return Err(refused(error));
     }
     match words[..] {
         ["places"] => places(),
@@ -55,14 +55,10 @@ pub(crate) fn run(mut line: Line) -> Outcome<()> {
     }
 }
 
-fn failed(error: impl std::fmt::Display) -> Failure {
-    Failure::Refused(error.to_string())
-}
-
 fn connect() -> Outcome<UnixStream> {
-    let refused = |error| Failure::Refused(format!("{SOCKET}: {error}; is tgd running on this node?"));
-    let stream = UnixStream::connect(SOCKET).map_err(refused)?;
-    stream.set_read_timeout(Some(Duration::from_secs(30))).map_err(failed)?;
+    let absent = |error| Failure::Refused(format!("{SOCKET}: {error}; is tgd running on this node?"));
+    let stream = UnixStream::connect(SOCKET).map_err(absent)?;
+    stream.set_read_timeout(Some(Duration::from_secs(30))).map_err(refused)?;
     Ok(stream)
 }
 
@@ -70,14 +66,14 @@ fn connect() -> Outcome<UnixStream> {
 fn answer(mut stream: &UnixStream, buffer: &mut Vec<u8>) -> Outcome<Option<(u32, Answer)>> {
     let mut bytes = [0; 4096];
     loop {
-        if let Some(answer) = unframe(buffer).map_err(failed)? {
+        if let Some(answer) = unframe(buffer).map_err(refused)? {
             return Ok(Some(answer));
         }
         match stream.read(&mut bytes) {
             Ok(0) => return Ok(None),
             Ok(count) => buffer.extend_from_slice(&bytes[..count]),
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return Ok(None),
-            Err(error) => return Err(failed(error)),
+            Err(error) => return Err(refused(error)),
         }
     }
 }
@@ -111,7 +107,7 @@ fn letters(node: u16) -> Outcome<()> {
         let all: Vec<u8> = (1..=REQUESTS)
             .flat_map(|id| request(id, Request::Signal { task: TaskId { node, pid: 1 }, signal: 0 }))
             .collect();
-        stream.write_all(&all).map_err(failed)?;
+        stream.write_all(&all).map_err(refused)?;
         streams.push(stream);
     }
     for stream in &streams {
@@ -188,10 +184,10 @@ fn ask_for_signals(target: TaskId) -> Outcome<()> {
         for node in 0..3 {
             stream
                 .write_all(&request(id, Request::Signal { task: TaskId { node, ..target }, signal: 0 }))
-                .map_err(failed)?;
-            if answer(&stream, &mut buffer)?.is_none() {
-                return Err(Failure::Refused("the daemon has closed the connection".into()));
-            }
+                .map_err(refused)?;
+            cli::must(answer(&stream, &mut buffer)?.is_some(), Failure::Refused, || {
+                "the daemon has closed the connection".into()
+            })?;
         }
     }
     Ok(())

@@ -28,10 +28,7 @@ pub(crate) fn run(mut line: Line) -> Outcome<()> {
             _ => return Err(cli::unknown(&option)),
         }
     }
-    let words = line.words();
-    let [id, name, offset] = words[..] else {
-        return Err(Failure::Usage(format!("{} arguments: expected NODE NAME OFFSET", words.len())));
-    };
+    let [id, name, offset] = line.exactly("NODE NAME OFFSET")?;
     let offset = cli::number("OFFSET", offset)?;
     let node = Node::open()?;
     let remote = node.import(cli::number("NODE", id)?, name).read_only().open()?;

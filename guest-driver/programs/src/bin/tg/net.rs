@@ -9,8 +9,9 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 use telegraphos::{Node, Remote, ReplicaMode, Replicated, Rights, Segment};
-use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome};
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, failed};
 use telegraphos_guest_tests::lab;
+use telegraphos_guest_tests::patience::becomes;
 use telegraphos_wire::net::{BELL, FRAME_UNITS, HELLO, HELLO_UNITS, WORDS};
 use telegraphos_wire::{UNIT, names};
 
@@ -38,6 +39,8 @@ const BULK: u8 = b'b';
 /// Pieces of so many bytes; a byte goes back for each.
 const PIECES: u8 = b'p';
 const MIB: u64 = 1 << 20;
+/// Between two looks at what another node has stored.
+const PAUSE: Duration = Duration::from_millis(5);
 
 pub(crate) fn run(mut line: Line) -> Outcome<()> {
     let mut pause = 0;
@@ -73,10 +76,6 @@ fn address(text: &str) -> Outcome<SocketAddr> {
     let address =
         address.map_err(|e| Failure::Usage(format!("ADDRESS is {text:?}: {e}; expected such as 10.84.0.1")))?;
     Ok(SocketAddr::from((address, PORT)))
-}
-
-fn failed(what: &str) -> impl Fn(std::io::Error) -> Failure {
-    move |e| Failure::Refused(format!("{what}: {e}"))
 }
 
 /// Bytes that differ from place to place.
@@ -177,10 +176,9 @@ fn bulk(to: SocketAddr, mib: u64) -> Outcome<(u64, f64)> {
     }
     let mut wrong = [0; 8];
     stream.read_exact(&mut wrong).map_err(failed("TCP"))?;
-    match u64::from_le_bytes(wrong) {
-        0 => Ok((bytes, begun.elapsed().as_secs_f64())),
-        wrong => Err(Failure::Check(format!("{wrong} of {bytes} bytes arrived changed"))),
-    }
+    let (wrong, seconds) = (u64::from_le_bytes(wrong), begun.elapsed().as_secs_f64());
+    cli::check(wrong == 0, || format!("{wrong} of {bytes} bytes arrived changed"))?;
+    Ok((bytes, seconds))
 }
 
 const ROUND_TRIPS: usize = 300;
@@ -213,10 +211,8 @@ fn measure(to: SocketAddr) -> Outcome<()> {
             sent[..8].copy_from_slice(&n.to_le_bytes());
             socket.send(&sent).map_err(failed("UDP"))?;
             let length = socket.recv(&mut back).map_err(failed("UDP"))?;
-            match length == size && sent == back {
-                true => Ok(()),
-                false => Err(Failure::Check(format!("a datagram of {size} bytes came back as {length} others"))),
-            }
+            let same = length == size && sent == back;
+            cli::check(same, || format!("a datagram of {size} bytes came back as {length} others"))
         })
     };
     let (udp, udp_1k) = (datagrams(8)?, datagrams(1024)?);
@@ -280,7 +276,7 @@ impl Groups {
         let every = std::num::NonZeroU32::new(u32::from(3_u16.to_be())).map(Protocol::from_raw);
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, every);
-        let socket = socket.map_err(|e| failed("a packet socket, which needs root")(e.into()))?;
+        let socket = socket.map_err(failed("a packet socket, which needs root"))?;
         Ok(Groups { socket, own, frames: 0 })
     }
 
@@ -296,7 +292,7 @@ impl Groups {
                     self.frames += u64::from(header[0] & 1 == 1 && header[6..12] == self.own && !ours);
                 }
                 Err(rustix::io::Errno::AGAIN) => return Ok(self.frames),
-                Err(e) => return Err(failed("a packet socket")(e.into())),
+                Err(e) => return Err(failed("a packet socket")(e)),
             }
         }
     }
@@ -305,7 +301,7 @@ impl Groups {
 fn hear(count: u64) -> Outcome<()> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, EVERYBODY.1)).map_err(failed("UDP"))?;
     // Room for all of them, which only root may have.
-    set_socket_recv_buffer_size_force(&socket, 16 << 20).map_err(|e| failed("SO_RCVBUFFORCE")(e.into()))?;
+    set_socket_recv_buffer_size_force(&socket, 16 << 20).map_err(failed("SO_RCVBUFFORCE"))?;
     println!("hearing");
     let (mut heard, mut twice) = (std::collections::BTreeSet::new(), 0_u64);
     let mut bytes = [0; 1 << 10];
@@ -319,18 +315,16 @@ fn hear(count: u64) -> Outcome<()> {
             Err(e) => return Err(failed("UDP")(e)),
         };
         let number = bytes.first_chunk().map_or(u64::MAX, |number| u64::from_le_bytes(*number));
-        if number >= count || bytes[..length] != numbered(number)[..] {
-            return Err(Failure::Check(format!("{length} bytes that begin with number {number}: they were not sent")));
-        }
+        cli::check(number < count && bytes[..length] == numbered(number)[..], || {
+            format!("{length} bytes that begin with number {number}: they were not sent")
+        })?;
         twice += u64::from(!heard.insert(number));
         if heard.len() as u64 == count {
             patience = Duration::from_secs(1);
         }
     }
-    match (heard.len() as u64, twice) {
-        (n, 0) if n == count => Ok(()),
-        (n, twice) => Err(Failure::Check(format!("{n} of {count} came, and {twice} came twice"))),
-    }
+    let n = heard.len() as u64;
+    cli::check(n == count && twice == 0, || format!("{n} of {count} came, and {twice} came twice"))
 }
 
 /// Numbers and a buffer of the ioctl SIOCETHTOOL.
@@ -433,19 +427,11 @@ fn garbage(frames: u64) -> Vec<Vec<(u64, u64)>> {
 fn be_copied(own: &Node, node: u16, sink: &Segment) -> Outcome<Replicated> {
     let name = hello_name(&format!(".all.{}", own.id()));
     let all = Replicated::create(own, &name, 2 * UNIT).replica_mode(ReplicaMode::Owner).create()?;
-    let begun = Instant::now();
-    loop {
-        let join: u64 = sink.load(sink.size() - WORDS)?;
-        if join != 0 {
-            // It begins at 0.
-            all.store(UNIT + UNIT / 2 + 8 * u64::from(node), join << 16)?;
-            return Ok(all);
-        }
-        if begun.elapsed() > PATIENCE {
-            return Err(Failure::Check(format!("node {node} has not made a copy of the frames to all")));
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let late = |_: &_| Failure::Check(format!("node {node} has not made a copy of the frames to all"));
+    let join = becomes(PATIENCE, PAUSE, || Ok(sink.load::<u64>(sink.size() - WORDS)?), |join| *join != 0, late)?;
+    // It begins at 0.
+    all.store(UNIT + UNIT / 2 + 8 * u64::from(node), join << 16)?;
+    Ok(all)
 }
 
 /// Where this node announces itself to another one.
@@ -475,18 +461,10 @@ impl Door {
 fn befriend(own: &Node, node: u16, door: &mut Door, hello: &Segment) -> Outcome<(Remote, u64)> {
     let cookie = std::process::id() | 1;
     door.say(cookie, 0)?;
-    let begun = Instant::now();
-    let echo = loop {
-        let word: u64 = hello.load(u64::from(node) * 8)?;
-        if word as u32 == cookie {
-            door.say(cookie, word >> 32)?;
-            break word >> 32;
-        }
-        if begun.elapsed() > PATIENCE {
-            return Err(Failure::Check(format!("node {node} has not said hello: it says {word:#x}")));
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    };
+    let look = || Ok(hello.load::<u64>(u64::from(node) * 8)?);
+    let late = |word: &u64| Failure::Check(format!("node {node} has not said hello: it says {word:#x}"));
+    let echo = becomes(PATIENCE, PAUSE, look, |word| *word as u32 == cookie, late)? >> 32;
+    door.say(cookie, echo)?;
     let rights = Rights(Rights::WRITE.0 | Rights::DMA.0);
     Ok((own.import(node, &hello_name(&format!(".of.{}", own.id()))).rights(rights).open()?, echo))
 }
@@ -528,11 +506,9 @@ fn check_padding(sink: &Segment, tail: u64) -> Outcome<()> {
         let end = head + length;
         for byte in at + end..at + end.next_multiple_of(8) {
             let found: u8 = sink.load(FRAMES + byte)?;
-            if found != 0 {
-                return Err(Failure::Check(format!(
-                    "behind record {records}, of {length} bytes, there is {found:#x} of an earlier one"
-                )));
-            }
+            cli::check(found == 0, || {
+                format!("behind record {records}, of {length} bytes, there is {found:#x} of an earlier one")
+            })?;
         }
         (at, records) = (at + end.next_multiple_of(16), records + 1);
     }
@@ -553,17 +529,18 @@ fn deaf(node: u16) -> Outcome<()> {
     ring.quiet()?;
     println!("rung");
     lines.next();
-    let (begun, mut tail, mut since) = (Instant::now(), 0, Instant::now());
-    while tail == 0 || since.elapsed() < Duration::from_secs(1) {
+    let (mut tail, mut since) = (0, Instant::now());
+    let look = || {
         let now: u64 = sink.load(0)?;
         if now != tail {
             (tail, since) = (now, Instant::now());
         }
-        if begun.elapsed() > PATIENCE {
-            return Err(Failure::Check(format!("node {node} still sends, or nothing: it continues at {tail}")));
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
+        Ok((tail, since))
+    };
+    let over = |(tail, since): &(u64, Instant)| *tail != 0 && since.elapsed() >= Duration::from_secs(1);
+    let (tail, _) = becomes(PATIENCE, 4 * PAUSE, look, over, |(tail, _)| {
+        Failure::Check(format!("node {node} still sends, or nothing: it continues at {tail}"))
+    })?;
     check_padding(sink, tail)?;
     ring.put64(UNIT, 7)?;
     ring.quiet()?;

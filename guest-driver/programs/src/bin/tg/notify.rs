@@ -6,12 +6,13 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use telegraphos::{FULL, Node, Queue, Status};
+use telegraphos::{FULL, Node, Queue};
 use telegraphos_agent::Figure;
 use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome};
 use telegraphos_guest_tests::notify::{FLAGS, Imports, Layout, MESSAGE, Method, Receiver, SLOTS, Sender};
 use telegraphos_guest_tests::peers::{Participants, Peers, import_patiently};
-use telegraphos_guest_tests::{child, random};
+use telegraphos_guest_tests::queue::import_patiently as import_queue;
+use telegraphos_guest_tests::{child, patience, random};
 
 pub(crate) const USAGE: &str = "\
 tg-notify: measures the costs of notifying a receiver of a message, by notification queues and by other means
@@ -73,6 +74,9 @@ impl Options {
         self.methods.iter().any(|method| method.queued())
     }
 }
+
+/// Between two looks at what other nodes have sent.
+const PAUSE: Duration = Duration::from_micros(500);
 
 const SEGMENT: &str = "notify-data";
 const QUEUE: &str = "notify-queue";
@@ -141,9 +145,9 @@ pub(crate) fn run(mut line: Line) -> Outcome<()> {
     }
     let node = Node::open()?;
     let peers = Peers::connect(&node, "notify-control", options.participants, options.patience)?;
-    if peers.all.len() < 2 {
-        return Err(Failure::Refused("this is the only node: expected another one, to send".into()));
-    }
+    cli::must(peers.all.len() >= 2, Failure::Refused, || {
+        "this is the only node: expected another one, to send".into()
+    })?;
     if peers.me() != peers.all[0] {
         return send(&options, &peers);
     }
@@ -184,9 +188,9 @@ impl Turn<'_> {
     /// Whether all is done, and performed here.
     fn done(&self) -> Outcome<bool> {
         for id in self.others() {
-            if self.peers.received(id, FAILED)? != 0 {
-                return Err(Failure::Refused(format!("a sender on node {id} has failed: see what it printed")));
-            }
+            cli::must(self.peers.received(id, FAILED)? == 0, Failure::Refused, || {
+                format!("a sender on node {id} has failed: see what it printed")
+            })?;
         }
         self.left()
     }
@@ -207,50 +211,36 @@ impl Turn<'_> {
     }
 
     fn until(&self, over: impl Fn(&Self) -> Outcome<bool>) -> Outcome<()> {
-        let deadline = Instant::now() + self.patience;
-        while !over(self)? {
-            self.check(deadline)?;
-            std::thread::sleep(Duration::from_micros(500));
-        }
-        Ok(())
+        patience::until(self.patience, PAUSE, || over(self), || self.late())
     }
 
-    fn check(&self, deadline: Instant) -> Outcome<()> {
-        if Instant::now() < deadline {
-            return Ok(());
-        }
-        Err(Failure::Refused(format!("waited {:?} for the senders: have their programs ended?", self.patience)))
+    fn late(&self) -> Failure {
+        Failure::Refused(format!("waited {:?} for the senders: have their programs ended?", self.patience))
     }
 }
 
 /// Samples of one method with one number of senders.
 #[derive(Clone, Default)]
 struct Samples {
-    /// Nanoseconds.
-    message: Vec<f64>,
-    send: Vec<f64>,
-    send_busy: Vec<f64>,
-    empty: Vec<f64>,
-    take: Vec<f64>,
-    drain: Vec<f64>,
+    /// Nanoseconds, by part.
+    parts: [Vec<f64>; PARTS.len()],
     /// Messages per second.
     rate: Vec<f64>,
     sent: u64,
     lost: u64,
 }
 
+/// What is measured, as it is called, and the places of that.
+const PARTS: [&str; 6] = ["message", "send", "send-busy", "empty", "take", "drain"];
+const SEND_BUSY: usize = 2;
+const EMPTY: usize = 3;
+const TAKE: usize = 4;
+const DRAIN: usize = 5;
+
 impl Samples {
     fn print(&self, method: Method, senders: usize) {
         let (method, senders) = (|| method.name().to_owned(), senders as u32);
-        let parts = [
-            ("message", &self.message),
-            ("send", &self.send),
-            ("send-busy", &self.send_busy),
-            ("empty", &self.empty),
-            ("take", &self.take),
-            ("drain", &self.drain),
-        ];
-        for (part, values) in parts {
+        for (part, values) in PARTS.into_iter().zip(&self.parts) {
             if let Some(ns) = quartiles(values) {
                 let samples = values.len();
                 print_figure(&Figure::Notify { method: method(), senders, part: part.into(), ns: ns.into(), samples });
@@ -300,18 +290,9 @@ fn receive(options: &Options, turn: &mut Turn<'_>) -> Outcome<()> {
     let layout = options.layout();
     let data = node.export(SEGMENT, layout.bytes()).owner(FULL).others(FULL).create()?;
     let queue = if options.queued() { Some(Queue::create(node, QUEUE).wide().mode(0o606).create()?) } else { None };
-    let words = usize::try_from(data.size() / 8).unwrap_or(0);
-    // SAFETY: the segment is mapped until it is dropped, at a page, zero at first; all accesses are word by
-    // word, atomically.
-    let memory = unsafe { std::slice::from_raw_parts(data.as_ptr().cast::<AtomicU64>(), words) };
-    let mut trials = Trials {
-        receiver: Receiver::new(memory, queue.as_ref(), layout)?,
-        memory,
-        layout,
-        numbers: vec![0; layout.senders],
-        clock: clock(),
-        turn,
-    };
+    let receiver = Receiver::of(&data, queue.as_ref(), layout)?;
+    let mut trials =
+        Trials { memory: receiver.memory, receiver, layout, numbers: vec![0; layout.senders], clock: clock(), turn };
     println!("CLOCK ns={:.1}", trials.clock);
     // The senders have imported all of it when they have done nothing.
     trials.turn.order(Method::Req as u64, 0, 0)?;
@@ -349,7 +330,9 @@ fn receive(options: &Options, turn: &mut Turn<'_>) -> Outcome<()> {
             samples[row][column].print(*method, *senders);
         }
         for (flags, values) in QUIET_FLAGS.iter().zip(&idle[row]) {
-            Samples { empty: values.clone(), ..Samples::default() }.print(*method, *flags);
+            let mut of_flags = Samples::default();
+            of_flags.parts[EMPTY].clone_from(values);
+            of_flags.print(*method, *flags);
         }
     }
     for (row, method) in options.methods.iter().enumerate() {
@@ -366,12 +349,7 @@ fn receive(options: &Options, turn: &mut Turn<'_>) -> Outcome<()> {
 
 impl Samples {
     fn add(&mut self, other: Samples) {
-        self.message.extend(other.message);
-        self.send.extend(other.send);
-        self.send_busy.extend(other.send_busy);
-        self.empty.extend(other.empty);
-        self.take.extend(other.take);
-        self.drain.extend(other.drain);
+        self.parts.iter_mut().zip(other.parts).for_each(|(all, more)| all.extend(more));
         self.rate.extend(other.rate);
     }
 }
@@ -416,7 +394,7 @@ impl Trials<'_, '_> {
 
     fn one(&mut self, method: Method, senders: usize, options: &Options, samples: &mut Samples) -> Outcome<()> {
         self.begin();
-        self.empty(method, senders, &mut samples.empty)?;
+        self.empty(method, senders, &mut samples.parts[EMPTY])?;
         if method.runs_ahead() {
             self.burst(method, senders, options.burst, samples)?;
         }
@@ -445,12 +423,13 @@ impl Trials<'_, '_> {
         }
         let mut check = Check::new(self, method, senders, each);
         taken.iter().try_for_each(|place| check.message(*place))?;
-        let sent = self.results(senders, &mut samples.message, &mut samples.send)?;
+        let [message, send, ..] = &mut samples.parts;
+        let sent = self.results(senders, message, send)?;
         // A flag that is not polled loses all but one: that is no measurement.
         if !method.loses() {
             samples.sent += sent;
             samples.lost += lost(method, sent, taken.len())?;
-            samples.drain.extend(drain);
+            samples.parts[DRAIN].extend(drain);
         }
         Ok(())
     }
@@ -467,7 +446,7 @@ impl Trials<'_, '_> {
         loop {
             let count = taken.len();
             if let Some(took) = check.trials.look(method, senders, &mut taken)? {
-                samples.take.push(took);
+                samples.parts[TAKE].push(took);
                 last = Instant::now();
                 first.get_or_insert((last, taken.len() - count));
                 // Immediately: a receiver that is notified of a message sees all of it.
@@ -481,11 +460,13 @@ impl Trials<'_, '_> {
             looks = looks.wrapping_add(1);
             if looks % 64 == 0 {
                 all_sent = check.trials.turn.done()?;
-                check.trials.turn.check(deadline)?;
+                if Instant::now() >= deadline {
+                    return Err(check.trials.turn.late());
+                }
             }
         }
         // Of the messages' own stores, only those count that were made while the receiver did not poll.
-        let sent = self.results(senders, &mut Vec::new(), &mut samples.send_busy)?;
+        let sent = self.results(senders, &mut Vec::new(), &mut samples.parts[SEND_BUSY])?;
         samples.sent += sent;
         samples.lost += lost(method, sent, taken.len())?;
         if let Some((first, found)) = first.filter(|(first, _)| last > *first) {
@@ -640,16 +621,9 @@ fn send(options: &Options, peers: &Peers) -> Outcome<()> {
 
 /// Waits for an order of the receiver: method, senders, messages of each; `None` when it is to go.
 fn order(options: &Options, peers: &Peers, receiver: u16, epoch: u64) -> Outcome<Option<[u64; 3]>> {
-    let deadline = Instant::now() + options.patience;
-    while peers.at(receiver)? < epoch {
-        if Instant::now() > deadline {
-            return Err(Failure::Refused(format!(
-                "waited {:?} for orders of node {receiver}: has its program ended?",
-                options.patience
-            )));
-        }
-        std::thread::sleep(Duration::from_micros(500));
-    }
+    let patience = options.patience;
+    let late = || format!("waited {patience:?} for orders of node {receiver}: has its program ended?");
+    patience::until(patience, PAUSE, || Ok(peers.at(receiver)? >= epoch), || Failure::Refused(late()))?;
     let [method, senders, messages] = MAIL.map(|slot| peers.received(receiver, slot));
     let order = [method?, senders?, messages?];
     Ok((order[0] != QUIT).then_some(order))
@@ -680,8 +654,8 @@ fn one_sender(options: &Options, receiver: u16, index: usize) -> Outcome<()> {
     let layout = options.layout();
     let data = import_patiently(&node, receiver, SEGMENT, options.patience)?;
     // The receiver makes it after its memory.
-    let queue = || Queue::import(&node, receiver, QUEUE).open();
-    let queue = if options.queued() { Some(patiently(options.patience, queue)?) } else { None };
+    let queue = || import_queue(&node, receiver, QUEUE, options.patience);
+    let queue = if options.queued() { Some(queue()?) } else { None };
     let mut sender = Sender::new(Imports { data, queue }, index, options.patience);
     let mut number = 0;
     println!("ready");
@@ -719,17 +693,4 @@ fn one_sender(options: &Options, receiver: u16, index: usize) -> Outcome<()> {
         println!("done");
     }
     Ok(())
-}
-
-/// Polls until the value is there.
-fn patiently<T>(patience: Duration, mut ask: impl FnMut() -> telegraphos::Result<T>) -> telegraphos::Result<T> {
-    let deadline = Instant::now() + patience;
-    loop {
-        match ask() {
-            Err(error) if error.status() == Some(Status::NoSegment) && Instant::now() < deadline => {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            result => return result,
-        }
-    }
 }

@@ -96,16 +96,13 @@ fn send(mut line: Line) -> Outcome<()> {
             _ => return Err(cli::unknown(&option)),
         }
     }
-    let words = line.words();
-    let [id, name] = words[..] else {
-        return Err(Failure::Usage(format!("{} arguments: expected NODE NAME", words.len())));
-    };
+    let [id, name] = line.exactly("NODE NAME")?;
     let node = Node::open()?;
     let queue = queue::import_patiently(&node, cli::number("NODE", id)?, name, patience)?;
     let width = queue.width();
-    if expected.is_some_and(|expected| expected != width) {
-        return Err(Failure::Refused(format!("queue {name:?} has words of {width} bytes: --width says otherwise")));
-    }
+    cli::must(expected.is_none_or(|expected| expected == width), Failure::Refused, || {
+        format!("queue {name:?} has words of {width} bytes: --width says otherwise")
+    })?;
     let begun = Instant::now();
     let mut longest = Duration::ZERO;
     for number in 0..each {

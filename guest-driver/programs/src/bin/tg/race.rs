@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 use telegraphos::Node;
 use telegraphos_guest_tests::child::{Child, End, Ids, say, wait_for_go};
 use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, check};
+use telegraphos_guest_tests::patience::until;
+use telegraphos_guest_tests::pins::nothing_is_pinned;
 use telegraphos_guest_tests::userfault::{Missing, PAGE};
-use telegraphos_guest_tests::{pins, random, user};
+use telegraphos_guest_tests::{random, user};
 
 pub(crate) const USAGE: &str = "\
 tg-race: memory is registered while its board goes, and nothing of it stays pinned
@@ -108,12 +110,9 @@ impl Board {
             Way::Unbind => set(format!("{DRIVER}/bind"), &self.name)?,
             Way::Unplug => set("/sys/bus/pci/rescan", "1")?,
         }
-        let begun = Instant::now();
-        while user::device_group().ok() != Some(self.group) {
-            check(begun.elapsed() < PATIENCE, || format!("{BOARD} has not come back after {way:?}"))?;
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Ok(())
+        let here = || Ok(user::device_group().ok() == Some(self.group));
+        let late = || Failure::Check(format!("{BOARD} has not come back after {way:?}"));
+        until(PATIENCE, Duration::from_millis(5), here, late)
     }
 }
 
@@ -204,24 +203,29 @@ fn open() -> Outcome<Node> {
     Ok(node)
 }
 
-fn nothing_is_pinned() -> Outcome<()> {
-    pins::nothing_is_pinned().map_err(Failure::Check)
+/// A process that has come so far that it says this.
+fn started(action: &str, ids: Option<Ids>, word: &str) -> Outcome<Child> {
+    let mut child = Child::start(&[action], ids, PATIENCE)?;
+    child.expect(word)?;
+    Ok(child)
 }
 
 /// A process registers at a board that is gone, and at the one that is there instead.
 fn gone(board: &Board, ids: Option<Ids>) -> Outcome<()> {
-    let mut child = Child::start(&["gone"], ids, PATIENCE).map_err(failed)?;
-    child.expect("open").map_err(failed)?;
+    let mut child = started("gone", ids, "open")?;
     board.go(Way::Reset)?;
     board.come(Way::Reset)?;
-    child.go().map_err(failed)?;
-    child.expect("refused").map_err(failed)?;
-    // While it has the board open yet.
+    child.go()?;
+    refused_then_registers(child)
+}
+
+/// The board of its registration is gone. Nothing of that is left while it has it open yet, and it may register anew.
+fn refused_then_registers(mut child: Child) -> Outcome<()> {
+    child.expect("refused")?;
     nothing_is_pinned()?;
-    child.go().map_err(failed)?;
-    child.expect("registered").map_err(failed)?;
-    child.must_end(End::Code(0)).map_err(failed)?;
-    nothing_is_pinned()
+    child.go()?;
+    child.must_end_saying("registered")?;
+    Ok(nothing_is_pinned()?)
 }
 
 /// This process may lock the memory once, and not twice.
@@ -277,30 +281,22 @@ fn gone_child() -> Outcome<()> {
 
 /// The board goes, and comes back, while it waits for a page of a registration.
 fn held(board: &Board, ids: Option<Ids>, way: Way) -> Outcome<()> {
-    let mut child = Child::start(&["held"], ids, PATIENCE).map_err(failed)?;
-    child.expect("held").map_err(failed)?;
+    let mut child = started("held", ids, "held")?;
     board.go(way)?;
     board.come(way)?;
-    child.go().map_err(failed)?;
-    child.expect("refused").map_err(failed)?;
-    nothing_is_pinned()?;
-    child.go().map_err(failed)?;
-    child.expect("registered").map_err(failed)?;
-    child.must_end(End::Code(0)).map_err(failed)?;
-    nothing_is_pinned()
+    child.go()?;
+    refused_then_registers(child)
 }
 
 /// The driver goes from a board that continues, while a process has memory registered under a name.
 fn left(board: &Board, ids: Option<Ids>, way: Way) -> Outcome<()> {
-    let mut child = Child::start(&["left"], ids, PATIENCE).map_err(failed)?;
-    child.expect("registered").map_err(failed)?;
+    let mut child = started("left", ids, "registered")?;
     board.go(way)?;
     nothing_is_pinned()?;
     board.come(way)?;
-    child.go().map_err(failed)?;
-    child.expect("gone").map_err(failed)?;
-    child.must_end(End::Code(0)).map_err(failed)?;
-    nothing_is_pinned()
+    child.go()?;
+    child.must_end_saying("gone")?;
+    Ok(nothing_is_pinned()?)
 }
 
 fn left_child() -> Outcome<()> {
@@ -322,11 +318,9 @@ fn left_child() -> Outcome<()> {
 }
 
 fn killed(board: &Board, ids: Option<Ids>) -> Outcome<()> {
-    let mut child = Child::start(&["held"], ids, PATIENCE).map_err(failed)?;
-    child.expect("held").map_err(failed)?;
+    let mut child = started("held", ids, "held")?;
     board.go(Way::Unbind)?;
-    child.kill().map_err(failed)?;
-    child.must_end(End::Signal(libc::SIGKILL)).map_err(failed)?;
+    child.must_be_killed()?;
     nothing_is_pinned()?;
     board.come(Way::Unbind)
 }
@@ -364,25 +358,25 @@ fn storm(board: &Board, ids: Option<Ids>, storms: u64, waits: bool) -> Outcome<[
         }
         let way = WAYS[n as usize % WAYS.len()];
         // What it has said of boards that are gone.
-        while steady.line_now().map_err(failed)?.is_some() {}
-        steady.expect(REGISTERED).map_err(failed)?;
+        while steady.line_now()?.is_some() {}
+        steady.expect(REGISTERED)?;
         // At any time of a registration.
         std::thread::sleep(Duration::from_micros(random::word(storms, n) % 20_000));
         board.go(way)?;
         std::thread::sleep(Duration::from_micros(random::word(storms, n + storms) % 5_000));
         if n % 8 == 7 {
-            brief.kill().map_err(failed)?;
+            brief.kill()?;
             brief = start()?;
         }
         board.come(way)?;
     }
     drop(brief);
-    steady.go().map_err(failed)?;
+    steady.go()?;
     let mut line = REGISTERED.to_owned();
     while line == REGISTERED {
-        line = steady.line().map_err(failed)?.unwrap_or_default();
+        line = steady.line()?.unwrap_or_default();
     }
-    steady.must_end(End::Code(0)).map_err(failed)?;
+    steady.must_end(End::WELL)?;
     nothing_is_pinned()?;
     let counts: Vec<u64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     match counts[..] {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A replicated segment by hand: one command a line, one answer a line.
 
-use std::io::BufRead;
 use std::time::{Duration, Instant};
 use telegraphos::{Error, Node, NodeId, ReplicaMode, Replicated};
 use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome};
@@ -64,18 +63,15 @@ pub(crate) fn run(mut line: Line) -> Outcome<()> {
             _ => return Err(cli::unknown(&option)),
         }
     }
-    let words = line.words();
-    let [home, name] = words[..] else {
-        return Err(Failure::Usage(format!("{} arguments: expected HOME NAME", words.len())));
-    };
+    let [home, name] = line.exactly("HOME NAME")?;
     let setting = Setting { node: Node::open()?, name: name.into(), mode, patience };
     let mut segment = match home {
         "here" => Replicated::create(&setting.node, name, size).replica_mode(mode).mode(0o606).create()?,
         id => setting.join(cli::number("HOME", id)?)?,
     };
     println!("replicated {name:?}: {} bytes", segment.size());
-    for line in std::io::stdin().lock().lines() {
-        let line = line.map_err(|e| Failure::Refused(format!("standard input: {e}")))?;
+    for line in cli::lines() {
+        let line = line?;
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
             ["leave"] => {

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 use telegraphos::{Node, PageCounter};
-use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome};
+use telegraphos_guest_tests::cli::{self, Line, Outcome};
 
 pub(crate) const USAGE: &str = "\
 tg-replicate: copies the pages of a remote segment that this node reads often into a local segment
@@ -31,10 +31,7 @@ pub(crate) fn run(mut line: Line) -> Outcome<()> {
             _ => return Err(cli::unknown(&option)),
         }
     }
-    let words = line.words();
-    let [id, name, copy] = words[..] else {
-        return Err(Failure::Usage(format!("{} arguments: expected NODE NAME COPY", words.len())));
-    };
+    let [id, name, copy] = line.exactly("NODE NAME COPY")?;
     let node = Node::open()?;
     let remote = node.import(cli::number("NODE", id)?, name).rights(telegraphos::Rights(17)).open()?;
     let local = node.export(copy, remote.size()).create()?;

@@ -23,10 +23,7 @@ pub(crate) fn run(mut line: Line) -> Outcome<()> {
             _ => return Err(cli::unknown(&option)),
         }
     }
-    let words = line.words();
-    let [node, name, offset, value] = words[..] else {
-        return Err(Failure::Usage(format!("{} arguments: expected NODE NAME OFFSET VALUE", words.len())));
-    };
+    let [node, name, offset, value] = line.exactly("NODE NAME OFFSET VALUE")?;
     let offset = cli::number("OFFSET", offset)?;
     let remote = Node::open()?.import(cli::number("NODE", node)?, name).rights(Rights::WRITE).open()?;
     match size {

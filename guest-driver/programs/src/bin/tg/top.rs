@@ -45,9 +45,7 @@ pub(crate) fn run(mut line: Line) -> Outcome<()> {
         }
     }
     let segments = line.words();
-    if segments.is_empty() {
-        return Err(Failure::Usage("no segment: expected NODE:NAME".into()));
-    }
+    cli::must(!segments.is_empty(), Failure::Usage, || "no segment: expected NODE:NAME".into())?;
     let node = Node::open()?;
     let mut remotes = Vec::new();
     let mut pages = Vec::new();

@@ -8,7 +8,7 @@ use super::{Options, Round, batch, nanoseconds};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use telegraphos_agent::bench::{command, register, shared};
-use telegraphos_guest_tests::cli::{Failure, Outcome};
+use telegraphos_guest_tests::cli::{self, Failure, Outcome};
 use telegraphos_guest_tests::pci::{Bar, Device};
 use telegraphos_guest_tests::raw;
 
@@ -44,7 +44,7 @@ impl Bare {
     }
 
     fn present(&self) -> Outcome<()> {
-        self.bar.as_ref().map(drop).map_err(|e| Failure::Refused(e.to_string()))
+        self.bar.as_ref().map(drop).map_err(Failure::clone)
     }
 
     /// One store, with an idle server before it; a stream until all of it has been served; a load.
@@ -63,9 +63,7 @@ impl Bare {
         }
         let last = self.load(register::DATA);
         let drained = nanoseconds(begun, options.stream);
-        if last != options.stream - 1 {
-            return Err(Failure::Check(format!("it holds {last}: expected {}", options.stream - 1)));
-        }
+        cli::check(last == options.stream - 1, || format!("it holds {last}: expected {}", options.stream - 1))?;
         let load = batch(options.singles, |_| _ = self.load(register::DATA));
         Ok([isolated / options.singles as f64, drained, load])
     }

@@ -2,12 +2,14 @@
 //! Block copies, and what the processor and the host's kernel take for as many bytes.
 
 use super::bare::Bare;
-use super::{Options, Round, nanoseconds};
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+use super::{Options, Round, nanoseconds, timed};
+use rustix::mm::{Advice, MapFlags, madvise};
+use std::mem::ManuallyDrop;
 use std::time::Instant;
 use telegraphos::{Node, Registration, Remote, Segment};
 use telegraphos_agent::bench::command;
-use telegraphos_guest_tests::cli::{Failure, Outcome};
+use telegraphos_guest_tests::cli::{Outcome, failed};
+use telegraphos_guest_tests::mapping::Mapping;
 use telegraphos_guest_tests::raw;
 
 /// Bytes of the segment: the longest copy.
@@ -41,20 +43,18 @@ impl<'a> Sources<'a> {
 
 /// Memory of this process, which ends with it, registered.
 fn own(node: &Node, pages: Advice) -> Outcome<Registration> {
-    let failed = |e: rustix::io::Errno| Failure::Refused(format!("{DATA} bytes of memory for copies: {e}"));
     let length = DATA as usize;
-    // SAFETY: a new mapping at an address of the kernel's choice.
-    let at =
-        unsafe { mmap_anonymous(std::ptr::null_mut(), length, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) };
-    let at = at.map_err(failed)?;
+    let mapping = Mapping::anonymous(length, MapFlags::PRIVATE);
+    let mapping = ManuallyDrop::new(mapping.map_err(failed(format_args!("{DATA} bytes of memory for copies")))?);
     // A kernel without huge pages has small ones.
     // SAFETY: the mapping that was just made.
-    let _ = unsafe { madvise(at, length, pages) };
+    let _ = unsafe { madvise(mapping.at().cast(), length, pages) };
     // SAFETY: as above.
-    unsafe { at.cast::<u8>().write_bytes(0x5a, length) };
+    unsafe { mapping.at().write_bytes(0x5a, length) };
     // SAFETY: copies from it and to it are all that accesses it from now on.
-    Ok(unsafe { node.register(std::ptr::slice_from_raw_parts_mut(at.cast(), length)) }.create()?)
+    Ok(unsafe { node.register(mapping.range(0, length)) }.create()?)
 }
+
 const SIZES: [Size; 10] = [
     (64, "64", None),
     (256, "256", None),
@@ -82,18 +82,12 @@ pub(crate) fn round(
         }
         // Short copies are repeated, since one alone is mostly a wake-up.
         let count = (64 << 10 >> size.ilog2()).clamp(1, 16);
-        let begun = Instant::now();
-        for _ in 0..count {
-            remote.put_block(0, segment, 0, size)?;
-        }
-        values.ns.insert(format!("put_{label}"), nanoseconds(begun, count));
+        let put = timed(count, || remote.put_block(0, segment, 0, size))?;
+        values.ns.insert(format!("put_{label}"), put);
         if let Some([guest, host, writev]) = memcpy {
             for (kind, registered) in [("registered", &sources.small), ("huge", &sources.huge)] {
-                let begun = Instant::now();
-                for _ in 0..count {
-                    remote.put_block(0, registered, 0, size)?;
-                }
-                values.ns.insert(format!("put_{label}_{kind}"), nanoseconds(begun, count));
+                let put = timed(count, || remote.put_block(0, registered, 0, size))?;
+                values.ns.insert(format!("put_{label}_{kind}"), put);
             }
             for (name, command) in [(host, command::MEMCPY), (writev, command::WRITEV)] {
                 values.part(name, |ns| Ok(_ = ns.insert(name.into(), bare.on_host(command, size)?)));
@@ -105,11 +99,8 @@ pub(crate) fn round(
             values.ns.insert(guest.into(), nanoseconds(begun, 1));
             std::hint::black_box(target);
         }
-        let begun = Instant::now();
-        for _ in 0..count {
-            remote.get_block(0, segment, 0, size)?;
-        }
-        values.ns.insert(format!("get_{label}"), nanoseconds(begun, count));
+        let get = timed(count, || remote.get_block(0, segment, 0, size))?;
+        values.ns.insert(format!("get_{label}"), get);
         if size <= LOADS && !options.few_copies {
             let begun = Instant::now();
             for at in (0..size).step_by(8) {

@@ -14,7 +14,7 @@ use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::Duration;
 use telegraphos_agent::bench::{VECTORS, shared, slot};
-use telegraphos_guest_tests::cli::{Failure, Outcome};
+use telegraphos_guest_tests::cli::{self, Failure, Outcome, failed};
 use telegraphos_guest_tests::pci::{Bar, Device};
 use telegraphos_guest_tests::raw;
 
@@ -57,9 +57,7 @@ impl Doorbell {
         let registers = device.map(0)?;
         // SAFETY: a register in the mapped BAR.
         let own = unsafe { raw::load::<u32>(registers.at(), NUMBER) };
-        if own > 1 {
-            return Err(Failure::Refused(format!("ivshmem-doorbell has number {own}: expected 0 or 1")));
-        }
+        cli::must(own <= 1, Failure::Refused, || format!("ivshmem-doorbell has number {own}: expected 0 or 1"))?;
         Ok(Doorbell { registers, memory, other: 1 - own as u32, place })
     }
 
@@ -95,16 +93,15 @@ impl Sleeper {
         let device = Device::at(slot::EDU).ok_or_else(absent)?;
         load_modules(&["uio", "uio_pci_generic"])?;
         device.enable()?;
-        let failed = |what: &str, e: std::io::Error| Failure::Refused(format!("{what}: {e}"));
         let id = "/sys/bus/pci/drivers/uio_pci_generic/new_id";
         // It exists already if this is not the first run in this guest.
         if !device.path("driver").exists() {
-            write(id, "1234 11e8").map_err(|e| failed(id, e))?;
+            write(id, "1234 11e8").map_err(failed(id))?;
         }
-        let mut names = read_dir(device.path("uio")).map_err(|e| failed("edu as uio device", e))?.flatten();
+        let mut names = read_dir(device.path("uio")).map_err(failed("edu as uio device"))?.flatten();
         let name = names.next().ok_or_else(|| Failure::Refused("edu has no uio device".into()))?.file_name();
         let path = format!("/dev/{}", name.to_string_lossy());
-        let uio = File::options().read(true).write(true).open(&path).map_err(|e| failed(&path, e))?;
+        let uio = File::options().read(true).write(true).open(&path).map_err(failed(&path))?;
         let sleeper = Sleeper { uio, edu: device.map(0)?, device };
         sleeper.rearm()?;
         Ok(sleeper)
@@ -126,11 +123,9 @@ impl Sleeper {
         let limit = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: 0 };
         let mut fds = [PollFd::from_borrowed_fd(self.uio.as_fd(), PollFlags::IN)];
         let ready = rustix::event::poll(&mut fds, Some(&limit));
-        if !matches!(ready, Ok(1..)) {
-            return Err(Failure::Refused(format!("no interrupt has come in {patience:?}")));
-        }
+        cli::must(matches!(ready, Ok(1..)), Failure::Refused, || format!("no interrupt has come in {patience:?}"))?;
         let mut count = [0; 4];
-        self.uio.read_exact(&mut count).map_err(|e| Failure::Refused(format!("uio: {e}")))?;
+        self.uio.read_exact(&mut count).map_err(failed("uio"))?;
         self.rearm()
     }
 }

@@ -83,9 +83,7 @@ pub(crate) fn run(mut line: Line) -> Outcome<()> {
     }
     line.only([])?;
     for (what, value) in [("stream", options.stream), ("singles", options.singles), ("pings", options.pings)] {
-        if value == 0 {
-            return Err(Failure::Usage(format!("--{what} is 0: expected 1 or more")));
-        }
+        cli::must(value != 0, Failure::Usage, || format!("--{what} is 0: expected 1 or more"))?;
     }
     let node = Node::open()?;
     pin();
@@ -96,7 +94,7 @@ pub(crate) fn run(mut line: Line) -> Outcome<()> {
     let place = peers.all.iter().position(|id| *id == peers.me()).filter(|place| *place < 2);
     let Some(place) = place else {
         peers.barrier(1)?;
-        return pair::wait_for_end(&peers, lead);
+        return pair::wait_for(&peers, lead, pair::END);
     };
     let exports = wires::Exports::new(&node)?;
     let queues = notifying::Exports::new(&node)?;
@@ -144,6 +142,14 @@ impl Round<'_> {
         }
     }
 
+    /// What something is measured with; none if it is left out.
+    fn usable<T>(&mut self, name: &'static str, with: Outcome<T>) -> Option<T> {
+        if self.excluded.contains(name) {
+            return None;
+        }
+        with.inspect_err(|why| self.exclude(name, &why.to_string())).ok()
+    }
+
     fn exclude(&mut self, name: &'static str, why: &str) {
         if self.excluded.insert(name) {
             mark(name, why);
@@ -185,6 +191,15 @@ fn measure(
 /// Nanoseconds of each of `count` since `begun`.
 fn nanoseconds(begun: Instant, count: u64) -> f64 {
     begun.elapsed().as_nanos() as f64 / count as f64
+}
+
+/// The same of so many calls in a row that may fail.
+fn timed(count: u64, mut call: impl FnMut() -> telegraphos::Result<()>) -> Outcome<f64> {
+    let begun = Instant::now();
+    for _ in 0..count {
+        call()?;
+    }
+    Ok(nanoseconds(begun, count))
 }
 
 /// Nanoseconds of each of `count` calls in a row.

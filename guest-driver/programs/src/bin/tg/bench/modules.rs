@@ -3,22 +3,18 @@
 
 use std::path::Path;
 use std::process::Command;
-use telegraphos_guest_tests::cli::{Failure, Outcome};
+use telegraphos_guest_tests::cli::{self, Outcome, failed};
 
 const MODULES: &str = "/lib/telegraphos/peers";
 
-pub(crate) fn failed(what: &str, e: impl std::fmt::Display) -> Failure {
-    Failure::Refused(format!("{what}: {e}"))
-}
-
 /// Runs a program of the guest.
 pub(crate) fn run(program: &str, arguments: &[&str]) -> Outcome<()> {
-    let output = Command::new(program).args(arguments).output().map_err(|e| failed(program, e))?;
+    let output = Command::new(program).args(arguments).output().map_err(failed(program))?;
     if output.status.success() {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    Err(failed(&format!("{program} {}", arguments.join(" ")), said.trim()))
+    Err(cli::refused(format_args!("{program} {}: {}", arguments.join(" "), said.trim())))
 }
 
 /// Loads the kernel's modules of these names, in order, unless they are loaded.
@@ -31,7 +27,7 @@ pub(crate) fn load_modules(names: &[&str]) -> Outcome<()> {
         let plain = format!("{MODULES}/{name}.ko");
         let module = if Path::new(&packed).exists() { packed } else { plain };
         if !Path::new(&module).exists() {
-            return Err(failed("the guest's kernel", format!("its module {name} is not in the image")));
+            return Err(cli::refused(format_args!("the guest's kernel: its module {name} is not in the image")));
         }
         run(
             "sh",

@@ -2,7 +2,7 @@
 //! UDP and TCP between the guests, over virtio-net with a cable and over the boards' tg0. Both ends sleep until
 //! something comes.
 
-use super::modules::{failed, load_modules, run};
+use super::modules::{load_modules, run};
 use super::pair::Lead;
 use super::{Round, nanoseconds};
 use std::fs::read_dir;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use telegraphos::NodeId;
 use telegraphos_agent::bench::slot;
 use telegraphos_agent::network;
-use telegraphos_guest_tests::cli::{Failure, Outcome};
+use telegraphos_guest_tests::cli::{self, Failure, Outcome, failed};
 use telegraphos_guest_tests::pci::Device;
 
 const PORT: u16 = 7777;
@@ -41,20 +41,20 @@ impl Network {
 
     /// Over the board, which has an address since the guest has booted.
     pub(crate) fn of_board(own: NodeId, other: NodeId, place: usize) -> Outcome<Network> {
-        if !Path::new("/sys/class/net/tg0").exists() {
-            return Err(Failure::Refused("there is no tg0: expected a cluster without --net none".into()));
-        }
+        cli::must(Path::new("/sys/class/net/tg0").exists(), Failure::Refused, || {
+            "there is no tg0: expected a cluster without --net none".into()
+        })?;
         let address = |node| SocketAddr::from((network::address(node), PORT));
         Network::between(address(own), address(other), place)
     }
 
     fn between(own: SocketAddr, other: SocketAddr, place: usize) -> Outcome<Network> {
-        let udp = UdpSocket::bind(own).map_err(|e| failed("UDP", e))?;
-        udp.connect(other).map_err(|e| failed("UDP", e))?;
-        udp.set_read_timeout(Some(PATIENCE)).map_err(|e| failed("UDP", e))?;
+        let udp = UdpSocket::bind(own).map_err(failed("UDP"))?;
+        udp.connect(other).map_err(failed("UDP"))?;
+        udp.set_read_timeout(Some(PATIENCE)).map_err(failed("UDP"))?;
         let tcp = match place {
             0 => Listening::Other(other),
-            _ => Listening::Here(TcpListener::bind(own).map_err(|e| failed("TCP", e))?),
+            _ => Listening::Here(TcpListener::bind(own).map_err(failed("TCP"))?),
         };
         Ok(Network { udp: Udp(udp), tcp })
     }
@@ -73,7 +73,7 @@ pub(crate) struct Udp(UdpSocket);
 
 impl Udp {
     pub(crate) fn send(&self, value: u64) -> Outcome<()> {
-        self.0.send(&value.to_le_bytes()).map(drop).map_err(|e| failed("UDP", e))
+        self.0.send(&value.to_le_bytes()).map(drop).map_err(failed("UDP"))
     }
 
     pub(crate) fn wait(&self, value: u64) -> Outcome<()> {
@@ -83,7 +83,7 @@ impl Udp {
                 Ok(8) if u64::from_le_bytes(bytes) == value => return Ok(()),
                 // Of an order that was abandoned.
                 Ok(_) => {}
-                Err(e) => return Err(failed("UDP", e)),
+                Err(e) => return Err(failed("UDP")(e)),
             }
         }
     }
@@ -98,34 +98,29 @@ pub(crate) enum Listening {
 impl Listening {
     /// The connection: the other end is up, since both nodes have met.
     pub(crate) fn connected(self) -> Outcome<Tcp> {
-        let stream = match self {
-            Listening::Other(other) => {
-                let begun = Instant::now();
-                loop {
-                    match TcpStream::connect_timeout(&other, PATIENCE) {
-                        Ok(stream) => break stream,
-                        Err(e) if begun.elapsed() > PATIENCE => return Err(failed("TCP", e)),
-                        Err(_) => std::thread::sleep(Duration::from_millis(50)),
-                    }
+        self.stream().map(Tcp).map_err(failed("TCP"))
+    }
+
+    fn stream(self) -> std::io::Result<TcpStream> {
+        let begun = Instant::now();
+        let stream = loop {
+            let (tried, patience) = match &self {
+                Listening::Other(other) => (TcpStream::connect_timeout(other, PATIENCE), PATIENCE),
+                Listening::Here(listener) => {
+                    listener.set_nonblocking(true)?;
+                    (listener.accept().map(|(stream, _)| stream), 2 * PATIENCE)
                 }
-            }
-            Listening::Here(listener) => {
-                listener.set_nonblocking(true).map_err(|e| failed("TCP", e))?;
-                let begun = Instant::now();
-                loop {
-                    match listener.accept() {
-                        Ok((stream, _)) => break stream,
-                        Err(e) if begun.elapsed() > 2 * PATIENCE => return Err(failed("TCP", e)),
-                        Err(_) => std::thread::sleep(Duration::from_millis(10)),
-                    }
-                }
+            };
+            match tried {
+                Err(_) if begun.elapsed() <= patience => std::thread::sleep(Duration::from_millis(10)),
+                tried => break tried?,
             }
         };
-        stream.set_nonblocking(false).map_err(|e| failed("TCP", e))?;
-        stream.set_nodelay(true).map_err(|e| failed("TCP", e))?;
-        stream.set_read_timeout(Some(PATIENCE)).map_err(|e| failed("TCP", e))?;
-        stream.set_write_timeout(Some(PATIENCE)).map_err(|e| failed("TCP", e))?;
-        Ok(Tcp(stream))
+        stream.set_nonblocking(false)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(stream)
     }
 }
 
@@ -133,35 +128,23 @@ pub(crate) struct Tcp(TcpStream);
 
 impl Tcp {
     pub(crate) fn send(&self, value: u64) -> Outcome<()> {
-        (&self.0).write_all(&value.to_le_bytes()).map_err(|e| failed("TCP", e))
+        (&self.0).write_all(&value.to_le_bytes()).map_err(failed("TCP"))
     }
 
     pub(crate) fn wait(&self, value: u64) -> Outcome<()> {
         let mut bytes = [0; 8];
-        (&self.0).read_exact(&mut bytes).map_err(|e| failed("TCP", e))?;
-        if u64::from_le_bytes(bytes) == value { Ok(()) } else { Err(failed("TCP", "another value has come")) }
+        (&self.0).read_exact(&mut bytes).map_err(failed("TCP"))?;
+        if u64::from_le_bytes(bytes) == value { Ok(()) } else { Err(failed("TCP")("another value has come")) }
     }
 
     fn send_bytes(&self, count: u64) -> Outcome<()> {
         let part = vec![0x5a; PART];
-        let mut left = count;
-        while left > 0 {
-            let bytes = left.min(PART as u64);
-            (&self.0).write_all(&part[..bytes as usize]).map_err(|e| failed("TCP", e))?;
-            left -= bytes;
-        }
-        Ok(())
+        parts(count).try_for_each(|bytes| (&self.0).write_all(&part[..bytes])).map_err(failed("TCP"))
     }
 
     fn take_bytes(&self, count: u64) -> Outcome<()> {
         let mut part = vec![0; PART];
-        let mut left = count;
-        while left > 0 {
-            let bytes = left.min(PART as u64);
-            (&self.0).read_exact(&mut part[..bytes as usize]).map_err(|e| failed("TCP", e))?;
-            left -= bytes;
-        }
-        Ok(())
+        parts(count).try_for_each(|bytes| (&self.0).read_exact(&mut part[..bytes])).map_err(failed("TCP"))
     }
 
     /// Sends and takes so much at once.
@@ -176,6 +159,12 @@ impl Tcp {
 
 /// Bytes of a call of `send` and `recv`.
 const PART: usize = 1 << 16;
+
+/// The lengths of the calls for so many bytes.
+fn parts(count: u64) -> impl Iterator<Item = usize> {
+    (0..count).step_by(PART).map(move |at| (count - at).min(PART as u64) as usize)
+}
+
 /// Bytes that are measured, each way, and before that: the connection was idle.
 pub(crate) const BULK: u64 = 8 << 20;
 const WARMING: u64 = BULK / 4;
@@ -183,18 +172,14 @@ const WARMING: u64 = BULK / 4;
 /// Much data over one connection.
 pub(crate) struct Bulk {
     /// One way, and both at once.
-    names: [&'static str; 2],
-    tcp: Outcome<Rc<Tcp>>,
+    pub(crate) names: [&'static str; 2],
+    pub(crate) tcp: Outcome<Rc<Tcp>>,
 }
 
 impl Bulk {
-    pub(crate) fn new(names: [&'static str; 2], tcp: Outcome<Rc<Tcp>>) -> Bulk {
-        Bulk { names, tcp }
-    }
-
     /// The end of the partner: `both` ways, or from the lead.
     pub(crate) fn answer(&self, both: bool, first: u64) -> Outcome<()> {
-        let tcp = self.tcp.as_ref().map_err(|e| Failure::Refused(e.to_string()))?;
+        let tcp = self.tcp.clone()?;
         for count in [WARMING, BULK] {
             match both {
                 true => tcp.exchange(count)?,
@@ -208,16 +193,7 @@ impl Bulk {
     /// `order` and the next number are those of its two measurements.
     pub(crate) fn round(&self, lead: &mut Lead<'_>, order: u64, values: &mut Round<'_>) -> Outcome<()> {
         for (name, both) in self.names.into_iter().zip([false, true]) {
-            if values.excluded.contains(name) {
-                continue;
-            }
-            let tcp = match &self.tcp {
-                Ok(tcp) => tcp,
-                Err(e) => {
-                    values.exclude(name, &e.to_string());
-                    continue;
-                }
-            };
+            let Some(tcp) = values.usable(name, self.tcp.clone()) else { continue };
             let first = lead.order(order + u64::from(both), 1)?;
             values.part(name, |ns| {
                 let mut begun = Instant::now();

@@ -3,10 +3,9 @@
 
 use super::pair::{self, DRAIN};
 use super::{Round, nanoseconds};
-use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 use telegraphos::{FULL, Node, NodeId, Queue, Segment};
-use telegraphos_guest_tests::cli::{Failure, Outcome};
+use telegraphos_guest_tests::cli::{self, Failure, Outcome};
 use telegraphos_guest_tests::notify::{Imports, Layout, Method, Receiver, Sender};
 use telegraphos_guest_tests::peers::import_patiently;
 
@@ -34,11 +33,7 @@ impl Exports {
     }
 
     pub(crate) fn receiver(&self) -> Outcome<Draining<'_>> {
-        let words = usize::try_from(self.data.size() / 8).unwrap_or(0);
-        // SAFETY: the segment is mapped until it is dropped, at a page, zero at first; all accesses are word by
-        // word, atomically.
-        let memory = unsafe { std::slice::from_raw_parts(self.data.as_ptr().cast::<AtomicU64>(), words) };
-        Ok(Draining(Receiver::new(memory, Some(&self.queue), LAYOUT)?))
+        Ok(Draining(Receiver::of(&self.data, Some(&self.queue), LAYOUT)?))
     }
 }
 
@@ -53,9 +48,8 @@ impl Draining<'_> {
         let begun = Instant::now();
         while (taken.len() as u64) < count {
             self.0.look(*method, 1, &mut taken)?;
-            if begun.elapsed() > Duration::from_secs(5) {
-                return Err(Failure::Check(format!("{name}: {} of {count} have come", taken.len())));
-            }
+            let soon = begun.elapsed() <= Duration::from_secs(5);
+            cli::check(soon, || format!("{name}: {} of {count} have come", taken.len()))?;
         }
         Ok(())
     }

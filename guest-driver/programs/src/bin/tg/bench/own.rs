@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Accesses and operations of one node, without a peer; and those of a device inside QEMU.
 
-use super::{Options, batch, nanoseconds};
+use super::{Options, batch, nanoseconds, timed};
 use std::collections::BTreeMap;
 use std::time::Instant;
 use telegraphos::{FULL, LaunchStyle, Node, NodeId, Queue, Remote};
-use telegraphos_guest_tests::cli::{Failure, Outcome};
+use telegraphos_guest_tests::cli::{self, Failure, Outcome};
 use telegraphos_guest_tests::peers::import_patiently;
 use telegraphos_guest_tests::raw;
 use telegraphos_guest_tests::testdev::Testdev;
@@ -25,13 +25,9 @@ pub(crate) struct Own {
 }
 
 fn direct(options: &Options, node: &Node, partner: NodeId) -> Outcome<Remote> {
-    if node.trust_group()?.is_none() {
-        return Err(Failure::Refused("the nodes are in no trust group".into()));
-    }
+    cli::must(node.trust_group()?.is_some(), Failure::Refused, || "the nodes are in no trust group".into())?;
     let remote = import_patiently(node, partner, "bench-direct", options.patience)?;
-    if !remote.state()?.direct {
-        return Err(Failure::Refused("accesses go through the boards".into()));
-    }
+    cli::must(remote.state()?.direct, Failure::Refused, || "accesses go through the boards".into())?;
     Ok(remote)
 }
 
@@ -106,11 +102,7 @@ impl Own {
         put("load_byte", batch(singles, |i| _ = unsafe { raw::load::<u8>(window, i % 8192) }));
         // SAFETY: as above.
         put("load_local", batch(singles, |i| _ = unsafe { raw::load::<u64>(own, i % 8192 * 8) }));
-        let begun = Instant::now();
-        for _ in 0..singles {
-            remote.quiet()?;
-        }
-        put("quiet", nanoseconds(begun, singles));
+        put("quiet", timed(singles, || remote.quiet())?);
         for (op, style) in [
             ("fetch_add", LaunchStyle::Context),
             ("fetch_add_load", LaunchStyle::Load),
@@ -118,11 +110,7 @@ impl Own {
             ("fetch_add_plain", LaunchStyle::Plain),
         ] {
             node.set_launch_style(style);
-            let begun = Instant::now();
-            for _ in 0..singles {
-                remote.fetch_add::<u64>(128, 1)?;
-            }
-            put(op, nanoseconds(begun, singles));
+            put(op, timed(singles, || remote.fetch_add::<u64>(128, 1).map(drop))?);
         }
         node.set_launch_style(LaunchStyle::default());
         let begun = Instant::now();

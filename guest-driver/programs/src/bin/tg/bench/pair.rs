@@ -2,9 +2,10 @@
 //! How the node that measures has the second one answer: it names what is to be done, and how often; the second does
 //! it, and says so (`partner`).
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use telegraphos::{Node, NodeId};
 use telegraphos_guest_tests::cli::{Failure, Outcome};
+use telegraphos_guest_tests::patience::until;
 use telegraphos_guest_tests::peers::Peers;
 
 /// Mail: what, how often, from which number.
@@ -16,7 +17,9 @@ pub(crate) const END: u64 = u64::MAX;
 /// How long an order may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Nodes that only wait do so without a limit that matters.
-pub(crate) const WHOLE: Duration = Duration::from_secs(6 * 3600);
+const WHOLE: Duration = Duration::from_secs(6 * 3600);
+/// Between two looks, asleep.
+const PAUSE: Duration = Duration::from_micros(200);
 
 pub(crate) struct Lead<'a> {
     peers: &'a Peers,
@@ -52,8 +55,8 @@ impl<'a> Lead<'a> {
 
     /// Waits until it has done it, asleep.
     pub(crate) fn wait(&self) -> Outcome<()> {
-        until(PATIENCE, || Ok(self.peers.at(self.partner)? >= self.epoch))
-            .map_err(|_| Failure::Refused(format!("node {} has not answered for {PATIENCE:?}", self.partner)))
+        let late = || Failure::Refused(format!("node {} has not answered for {PATIENCE:?}", self.partner));
+        until(PATIENCE, PAUSE, || Ok(self.peers.at(self.partner)? >= self.epoch), late)
     }
 
     pub(crate) fn end(&self) -> Outcome<()> {
@@ -61,18 +64,8 @@ impl<'a> Lead<'a> {
     }
 }
 
-pub(crate) fn until(patience: Duration, mut ready: impl FnMut() -> Outcome<bool>) -> Outcome<()> {
-    let begun = Instant::now();
-    while !ready()? {
-        if begun.elapsed() > patience {
-            return Err(Failure::Refused(format!("waited {patience:?}")));
-        }
-        std::thread::sleep(Duration::from_micros(200));
-    }
-    Ok(())
-}
-
-/// What a node does that is neither of the two.
-pub(crate) fn wait_for_end(peers: &Peers, lead: NodeId) -> Outcome<()> {
-    until(WHOLE, || Ok(peers.at(lead)? == END))
+/// Waits for the node that measures.
+pub(crate) fn wait_for(peers: &Peers, lead: NodeId, epoch: u64) -> Outcome<()> {
+    let late = || Failure::Refused(format!("waited {WHOLE:?}"));
+    until(WHOLE, PAUSE, || Ok(peers.at(lead)? >= epoch), late)
 }

@@ -2,7 +2,7 @@
 //! The second node, which does what the first one orders.
 
 use super::notifying;
-use super::pair::{DRAIN, END, MAIL, WHOLE, until};
+use super::pair::{DRAIN, END, MAIL, wait_for};
 use super::wires::Wires;
 use telegraphos::NodeId;
 use telegraphos_guest_tests::cli::Outcome;
@@ -12,7 +12,7 @@ use telegraphos_guest_tests::peers::Peers;
 pub(crate) fn partner(peers: &Peers, lead: NodeId, wires: &mut Wires<'_>, queues: &notifying::Exports) -> Outcome<()> {
     let mut receiver = queues.receiver()?;
     for epoch in 2.. {
-        until(WHOLE, || Ok(peers.at(lead)? >= epoch))?;
+        wait_for(peers, lead, epoch)?;
         if peers.at(lead)? == END {
             break;
         }

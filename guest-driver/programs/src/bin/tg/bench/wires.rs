@@ -51,8 +51,7 @@ pub(crate) struct Prepared {
 pub(crate) fn prepare(own: NodeId, other: NodeId, place: usize) -> Prepared {
     let shared = Shared::open();
     // The doorbell's own memory is the same file.
-    let doorbell = shared.as_ref().map_err(|e| Failure::Refused(e.to_string()));
-    let doorbell = doorbell.and_then(|shared| Doorbell::open(shared.clone(), place));
+    let doorbell = shared.clone().and_then(|shared| Doorbell::open(shared, place));
     Prepared { shared, doorbell, virtio: Network::of_virtio(place), board: Network::of_board(own, other, place) }
 }
 
@@ -80,6 +79,15 @@ fn boxed<'a>(
     (Box::new(send), Box::new(wait))
 }
 
+/// The same where sending is one store, or a few, which cannot fail.
+fn stored<'a>(mut store: impl FnMut(u64) + 'a, wait: impl FnMut(u64) -> Outcome<()> + 'a) -> (Step<'a>, Step<'a>) {
+    let send = move |value| {
+        store(value);
+        Ok(())
+    };
+    boxed(send, wait)
+}
+
 /// All of them, when both nodes are prepared.
 pub(crate) fn all<'a>(
     exports: &'a Exports,
@@ -91,7 +99,6 @@ pub(crate) fn all<'a>(
 ) -> Outcome<Wires<'a>> {
     let far = Rc::new(import_patiently(node, other, "bench-echo", patience)?);
     let queue = Queue::import(node, other, "bench-echo-queue").open()?;
-    let again = |e: &Failure| Failure::Refused(e.to_string());
     let Prepared { shared, doorbell, virtio, board } = prepared;
     let put = {
         let far = far.clone();
@@ -103,19 +110,7 @@ pub(crate) fn all<'a>(
         // SAFETY: the first word of this node's segment.
         poll(PATIENCE, "a store of the other node", || unsafe { raw::load::<u64>(word.as_ptr(), 0) } == value)
     };
-    let mut list = vec![Wire {
-        name: "roundtrip_poll",
-        ends: Ok({
-            let put = put.clone();
-            boxed(
-                move |value| {
-                    put(value);
-                    Ok(())
-                },
-                look,
-            )
-        }),
-    }];
+    let mut list = vec![Wire { name: "roundtrip_poll", ends: Ok(stored(put.clone(), look)) }];
     let asleep = move |value: u64| loop {
         match exports.queue.pop_wait(Some(PATIENCE))? {
             Some(found) if found == value => return Ok(()),
@@ -126,63 +121,26 @@ pub(crate) fn all<'a>(
     };
     list.push(Wire { name: "roundtrip_sleep", ends: Ok(boxed(move |value| Ok(queue.enqueue(value)?), asleep)) });
     // One way by the board, and back by the fastest there is.
-    let oneway = shared.as_ref().map_err(again).map(|shared| {
-        let (there, back) = (shared.clone(), shared.clone());
-        match place {
-            0 => boxed(
-                move |value| {
-                    put(value);
-                    Ok(())
-                },
-                move |value| back.until(shared::BACK, value, PATIENCE),
-            ),
-            _ => boxed(
-                move |value| {
-                    there.store(shared::BACK, value);
-                    Ok(())
-                },
-                look,
-            ),
-        }
+    let oneway = shared.clone().map(|shared| match place {
+        0 => stored(put, move |value| shared.until(shared::BACK, value, PATIENCE)),
+        _ => stored(move |value| shared.store(shared::BACK, value), look),
     });
     list.push(Wire { name: "oneway", ends: oneway });
-    let plain = shared.as_ref().map_err(again).map(|shared| {
-        let (there, back) = (shared.clone(), shared.clone());
+    let plain = shared.clone().map(|back| {
+        let there = back.clone();
         let [mine, theirs] = if place == 0 { shared::PING } else { [shared::PING[1], shared::PING[0]] };
-        boxed(
-            move |value| {
-                there.store(theirs, value);
-                Ok(())
-            },
-            move |value| back.until(mine, value, PATIENCE),
-        )
+        stored(move |value| there.store(theirs, value), move |value| back.until(mine, value, PATIENCE))
     });
     list.push(Wire { name: "ivshmem_roundtrip", ends: plain });
-    let (looking, asleep) = match doorbell {
-        Ok(doorbell) => {
-            let doorbell = Rc::new(doorbell);
-            let (ring, wait) = (doorbell.clone(), doorbell.clone());
-            let looking = boxed(
-                move |_| {
-                    ring.ring(0);
-                    Ok(())
-                },
-                move |_| wait.look(PATIENCE),
-            );
-            let asleep = doorbell.sleeper().map(|mut sleeper| {
-                let ring = doorbell.clone();
-                boxed(
-                    move |_| {
-                        ring.ring(1);
-                        Ok(())
-                    },
-                    move |_| sleeper.wait(PATIENCE),
-                )
-            });
-            (Ok(looking), asleep)
-        }
-        Err(e) => (Err(again(&e)), Err(e)),
-    };
+    let doorbell = doorbell.map(Rc::new);
+    let looking = doorbell.clone().map(|wait| {
+        let ring = wait.clone();
+        stored(move |_| ring.ring(0), move |_| wait.look(PATIENCE))
+    });
+    let asleep = doorbell.and_then(|ring| {
+        let mut sleeper = ring.sleeper()?;
+        Ok(stored(move |_| ring.ring(1), move |_| sleeper.wait(PATIENCE)))
+    });
     list.push(Wire { name: "doorbell_roundtrip_looking", ends: looking });
     list.push(Wire { name: "doorbell_roundtrip_asleep", ends: asleep });
     let virtio = sockets(virtio, ["udp_roundtrip", "tcp_roundtrip"], ["tcp_8m", "tcp_8m_both"], &mut list);
@@ -198,22 +156,21 @@ fn sockets(
     bulk: [&'static str; 2],
     list: &mut Vec<Wire<'_>>,
 ) -> Bulk {
-    let again = |e: &Failure| Failure::Refused(e.to_string());
     let (udp, tcp) = match network {
         Ok(network) => (Ok(Rc::new(network.udp)), network.tcp.connected().map(Rc::new)),
-        Err(e) => (Err(again(&e)), Err(e)),
+        Err(e) => (Err(e.clone()), Err(e)),
     };
-    let udp = udp.map(|udp| {
-        let (to, from) = (udp.clone(), udp);
+    let udp = udp.map(|to| {
+        let from = to.clone();
         boxed(move |value| to.send(value), move |value| from.wait(value))
     });
     list.push(Wire { name: of_udp, ends: udp });
-    let ends = tcp.as_ref().map_err(again).map(|tcp| {
-        let (to, from) = (tcp.clone(), tcp.clone());
+    let ends = tcp.clone().map(|to| {
+        let from = to.clone();
         boxed(move |value| to.send(value), move |value| from.wait(value))
     });
     list.push(Wire { name: of_tcp, ends });
-    Bulk::new(bulk, tcp)
+    Bulk { names: bulk, tcp }
 }
 
 impl Wires<'_> {
@@ -240,16 +197,7 @@ impl Wires<'_> {
     /// Round trips of every kind; `oneway` is one way only.
     pub(crate) fn round(&mut self, lead: &mut Lead<'_>, pings: u64, values: &mut Round<'_>) -> Outcome<()> {
         for (index, Wire { name, ends }) in self.list.iter_mut().enumerate() {
-            if values.excluded.contains(*name) {
-                continue;
-            }
-            let (send, wait) = match ends {
-                Ok(ends) => ends,
-                Err(e) => {
-                    values.exclude(name, &e.to_string());
-                    continue;
-                }
-            };
+            let Some((send, wait)) = values.usable(name, ends.as_mut().map_err(|e| e.clone())) else { continue };
             let first = lead.order(index as u64, WARMING + pings)?;
             values.part(name, |ns| {
                 let mut begun = Instant::now();

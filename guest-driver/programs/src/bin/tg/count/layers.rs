@@ -6,7 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 use telegraphos::Node;
-use telegraphos_guest_tests::cli::{self, Failure, Outcome};
+use telegraphos_guest_tests::cli::{self, Failure, Outcome, refused};
 use telegraphos_guest_tests::mark;
 use telegraphos_msg::{Config, Endpoint, Memory, Messages, Options, Pattern, Progress, Thread};
 
@@ -35,18 +35,14 @@ pub(crate) struct Layers {
     pieces: [(TcpStream, Vec<u8>); 2],
 }
 
-fn refused(error: &dyn std::fmt::Display) -> Failure {
-    Failure::Refused(error.to_string())
-}
-
 impl Layers {
     pub(crate) fn of(node: u16, name: &str, address: Ipv4Addr) -> Outcome<Layers> {
         // No thread of this process looks for answers while something is counted.
         // What is counted goes to slots whatever is faster.
         let config = Config { eager_floor: u64::MAX, ..Config::default() };
         let options = Options { progress: Progress::Blocking, ..config.into() };
-        let messages = Messages::open(Node::open()?, options).map_err(|e| refused(&e))?;
-        let process = messages.find(node, name).map_err(|e| refused(&e))?;
+        let messages = Messages::open(Node::open()?, options).map_err(refused)?;
+        let process = messages.find(node, name).map_err(refused)?;
         // All that comes after it is sent back.
         let socket = connect(address, b"e--------")?;
         let slots = [SHORT, SLOT].map(|length| (vec![0; length], vec![0; 2 * SLOT]));
@@ -60,7 +56,7 @@ impl Layers {
     }
 
     pub(crate) fn all(&mut self) -> Outcome<()> {
-        let thread = self.messages.thread(1).map_err(|e| refused(&e))?;
+        let thread = self.messages.thread(1).map_err(refused)?;
         message::<24>(&thread, self.to, SHORT)?;
         message::<25>(&thread, self.to, LONGER)?;
         bytes::<26>(&mut self.socket, SHORT)?;
@@ -79,9 +75,9 @@ impl Layers {
 
 fn connect(address: Ipv4Addr, head: &[u8]) -> Outcome<TcpStream> {
     let connected = TcpStream::connect_timeout(&SocketAddr::from((address, PORT)), PATIENCE);
-    let mut socket = connected.map_err(|e| refused(&e))?;
+    let mut socket = connected.map_err(refused)?;
     let ready = socket.set_nodelay(true).and_then(|()| socket.set_read_timeout(Some(PATIENCE)));
-    ready.and_then(|()| socket.write_all(head)).map_err(|e| refused(&e))?;
+    ready.and_then(|()| socket.write_all(head)).map_err(refused)?;
     Ok(socket)
 }
 
@@ -99,11 +95,11 @@ fn by_slot<const SENT: u16, const RECEIVED: u16>(
     mark::begin::<SENT>();
     let sent = thread.send(to, 0, bytes);
     mark::end::<SENT>();
-    sent.map_err(|e| refused(&e))?;
+    sent.map_err(refused)?;
     mark::begin::<RECEIVED>();
     let received = thread.receive_timeout(Pattern::exactly(to, 0), back, PATIENCE);
     mark::end::<RECEIVED>();
-    received.map_err(|e| refused(&e))?;
+    received.map_err(refused)?;
     came_back(bytes.len(), *bytes == back)
 }
 
@@ -124,7 +120,7 @@ fn by_boards<const SENT: u16, const RECEIVED: u16, const CHECKED: u16>(
         ended.outcome
     });
     mark::end::<SENT>();
-    sent.map_err(|e| refused(&e))?;
+    sent.map_err(refused)?;
     mark::begin::<RECEIVED>();
     let received = thread.receive_dma(Pattern::exactly(to, 0), std::mem::take(back)).and_then(|handle| {
         let ended = handle.wait();
@@ -132,7 +128,7 @@ fn by_boards<const SENT: u16, const RECEIVED: u16, const CHECKED: u16>(
         ended.outcome
     });
     mark::end::<RECEIVED>();
-    received.map_err(|e| refused(&e))?;
+    received.map_err(refused)?;
     mark::begin::<CHECKED>();
     let same = **bytes == **back;
     mark::end::<CHECKED>();
@@ -155,7 +151,7 @@ fn piece<const REGION: u16>((socket, bytes): &mut (TcpStream, Vec<u8>)) -> Outco
     mark::begin::<REGION>();
     let sent = socket.write_all(bytes);
     mark::end::<REGION>();
-    sent.and_then(|()| socket.read_exact(&mut [0])).map_err(|e| refused(&e))
+    sent.and_then(|()| socket.read_exact(&mut [0])).map_err(refused)
 }
 
 fn message<const REGION: u16>(thread: &Thread<'_>, to: Endpoint, length: usize) -> Outcome<()> {
@@ -163,8 +159,8 @@ fn message<const REGION: u16>(thread: &Thread<'_>, to: Endpoint, length: usize) 
     mark::begin::<REGION>();
     let sent = thread.send_copy(to, 0, &bytes);
     mark::end::<REGION>();
-    sent.map_err(|e| refused(&e))?.wait().outcome.map_err(|e| refused(&e))?;
-    thread.receive_timeout(Pattern::exactly(to, 0), &mut back, PATIENCE).map_err(|e| refused(&e))?;
+    sent.map_err(refused)?.wait().outcome.map_err(refused)?;
+    thread.receive_timeout(Pattern::exactly(to, 0), &mut back, PATIENCE).map_err(refused)?;
     Ok(())
 }
 
@@ -173,9 +169,7 @@ fn bytes<const REGION: u16>(socket: &mut TcpStream, length: usize) -> Outcome<()
     mark::begin::<REGION>();
     let sent = socket.write(&bytes);
     mark::end::<REGION>();
-    let sent = sent.map_err(|e| refused(&e))?;
-    if sent != length {
-        return Err(Failure::Refused(format!("a socket took {sent} of {length} bytes at once")));
-    }
-    socket.read_exact(&mut back).map_err(|e| refused(&e))
+    let sent = sent.map_err(refused)?;
+    cli::must(sent == length, Failure::Refused, || format!("a socket took {sent} of {length} bytes at once"))?;
+    socket.read_exact(&mut back).map_err(refused)
 }

@@ -6,11 +6,10 @@
 mod pattern;
 mod steps;
 
-use std::io::BufRead;
 use std::time::Duration;
 use steps::Demo;
 use telegraphos::{Node, NodeId};
-use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome};
+use telegraphos_guest_tests::cli::{self, Line, Outcome};
 use telegraphos_guest_tests::peers::import_patiently;
 use telegraphos_guest_tests::user;
 
@@ -84,8 +83,8 @@ fn until_gone(node: &Node, peer: NodeId) -> Outcome<()> {
 
 fn obey(mut demo: Demo) -> Outcome<()> {
     println!("ready");
-    for line in std::io::stdin().lock().lines() {
-        let line = line.map_err(|e| Failure::Refused(format!("standard input: {e}")))?;
+    for line in cli::lines() {
+        let line = line?;
         let words: Vec<&str> = line.split_whitespace().collect();
         let Some((name, arguments)) = words.split_first() else { continue };
         let (arguments, broken) = match arguments.split_last() {

@@ -156,20 +156,11 @@ impl Demo {
             for index in 0..pattern.count() {
                 let (offset, size) = pattern.at(index);
                 let expected = raw::masked(random::word(seed, index), size);
-                wrong += self.differs(self.me(), offset, size, expected, self.own(offset, size)?, wrong);
+                wrong += self.differs(self.me(), offset, size, expected, raw::own(&self.mine, offset, size)?, wrong);
             }
             count += pattern.count();
         }
         Ok((count, 0, wrong))
-    }
-
-    fn own(&self, offset: u64, size: usize) -> Outcome<u64> {
-        Ok(match size {
-            1 => u64::from(self.mine.load::<u8>(offset)?),
-            2 => u64::from(self.mine.load::<u16>(offset)?),
-            4 => u64::from(self.mine.load::<u32>(offset)?),
-            _ => self.mine.load::<u64>(offset)?,
-        })
     }
 
     fn differs(&self, node: NodeId, offset: u64, size: usize, expected: u64, found: u64, before: u64) -> u64 {

@@ -67,27 +67,23 @@ pub(crate) fn run(mut line: Line) -> Outcome<()> {
     if let [name, nth] = words[..] {
         return Err(Failure::Code(once(name, cli::number("N", nth)?)?));
     }
-    if !words.is_empty() {
-        return Err(Failure::Usage(format!("arguments {words:?}: expected none")));
-    }
+    cli::must(words.is_empty(), Failure::Usage, || format!("arguments {words:?}: expected none"))?;
     drop(Node::open()?);
     let mut all = BTreeMap::new();
     for module in ["telegraphos", "telegraphos_net"] {
         all.extend(sites::of(module)?);
     }
     all.retain(|site, _| site.to_string().contains(&places));
-    if all.is_empty() {
-        return Err(Failure::Usage(format!("--places {places:?}: no place has this in its name")));
-    }
+    cli::must(!all.is_empty(), Failure::Usage, || format!("--places {places:?}: no place has this in its name"))?;
     prepare()?;
     let silence = Silence::begin()?;
     let mut watched = Watched { log: Log::open()?, found: Found::default() };
     let ioctl = |name| Use { name, run: None, step: 1, most: ALL, turn: Some(0), network: true };
     let ioctls = rows::all()?.into_iter().map(|(row, _)| ioctl(row.name));
     let uses: Vec<_> = ioctls.chain(USES.iter().copied()).filter(|of| of.name.contains(&only)).collect();
-    if uses.is_empty() {
-        return Err(Failure::Usage(format!("--only {only:?}: no use of the board has this in its name")));
-    }
+    cli::must(!uses.is_empty(), Failure::Usage, || {
+        format!("--only {only:?}: no use of the board has this in its name")
+    })?;
     for of in uses.iter().filter(|of| of.step > 0) {
         every_allocation(of, most, &mut watched)?;
     }
@@ -106,7 +102,7 @@ pub(crate) fn run(mut line: Line) -> Outcome<()> {
     set_network(true)?;
     drop(silence);
     let without = sites::table(&all, &watched.found);
-    pins::nothing_is_pinned().map_err(Failure::Check)?;
+    pins::nothing_is_pinned()?;
     cli::check(without == 0 || !only.is_empty() || most < MOST, || {
         format!("{without} sites of the driver have not failed")
     })

@@ -8,8 +8,8 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
-use telegraphos_guest_tests::cli::{Failure, Outcome};
-use telegraphos_guest_tests::interface::call::{self, Answer, BOARD, PAGE, Pages, expect, known, raw, sized};
+use telegraphos_guest_tests::cli::{self, Failure, Outcome};
+use telegraphos_guest_tests::interface::call::{Answer, BOARD, PAGE, Pages, expect, known, raw, sized};
 use telegraphos_guest_tests::interface::rows::{self, Row, World, handle};
 use telegraphos_wire::CField;
 use telegraphos_wire::uapi::{self, Direction, Ioctl};
@@ -32,8 +32,7 @@ fn changed(
     let made = row.make(world)?;
     let mut bytes = made.clone();
     change(&mut bytes);
-    let what = format!("{} with {what}", ioctl.name);
-    step(&what);
+    let what = step(format!("{} with {what}", ioctl.name));
     let answer = known(what, sized(&world.file, ioctl, &mut bytes))?;
     row.undo(world, &made, &bytes, answer)?;
     Ok(answer)
@@ -116,8 +115,7 @@ pub(crate) fn pointers(world: &World) -> Outcome<u64> {
             continue;
         }
         for at in [0, 8, pages.at(2 * PAGE) as usize, 0xffff_8880_0000_0000, 0xffff_ffff_8100_0000, usize::MAX - 7] {
-            let what = format!("{} at {at:#x}", ioctl.name);
-            step(&what);
+            let what = step(format!("{} at {at:#x}", ioctl.name));
             // SAFETY: none of these addresses is memory of this process.
             let answer = unsafe { raw(&world.file, request(ioctl), at as *mut u8) };
             expect(what, answer, fault)?;
@@ -127,8 +125,7 @@ pub(crate) fn pointers(world: &World) -> Outcome<u64> {
         for there in (4..size).step_by(4) {
             let made = row.make(world)?;
             pages.put(2 * PAGE - there, &made);
-            let what = format!("{} of which {there} of {size} bytes are there", ioctl.name);
-            step(&what);
+            let what = step(format!("{} of which {there} of {size} bytes are there", ioctl.name));
             // SAFETY: the pages are used by nothing else.
             let answer = unsafe { raw(&world.file, request(ioctl), pages.at(2 * PAGE - there)) };
             row.undo(world, &made, &[], answer)?;
@@ -141,8 +138,7 @@ pub(crate) fn pointers(world: &World) -> Outcome<u64> {
             let at = PAGE - there;
             pages.put(at, &made);
             pages.protect(1, 1, libc::PROT_READ)?;
-            let what = format!("{} of which {there} bytes may be written", ioctl.name);
-            step(&what);
+            let what = step(format!("{} of which {there} bytes may be written", ioctl.name));
             // SAFETY: as above.
             let answer = unsafe { raw(&world.file, request(ioctl), pages.at(at)) };
             pages.protect(1, 1, libc::PROT_READ | libc::PROT_WRITE)?;
@@ -266,21 +262,16 @@ pub(crate) fn handles(world: &World) -> Outcome<u64> {
     let bad = &[libc::EBADF];
     let ours = |ioctl: &Ioctl| ioctl.structure.fields.get(2).is_some_and(|field| field.name == "handle");
     for (ioctl, row) in rows::all()?.into_iter().filter(|(ioctl, _)| ours(ioctl)) {
-        if !is_there(world, (ioctl, row))? || ioctl.name == "TG_IOCTL_COUNTER_ARM" {
+        if !is_there(world, (ioctl, row))? || ioctl.name.starts_with("TG_IOCTL_COUNTER") {
             continue;
         }
-        let counter = ioctl.name.starts_with("TG_IOCTL_COUNTER");
         let send = |file: &File, number: u32, what: &str| -> Outcome<()> {
             let mut bytes = vec![0; ioctl.structure.size];
             set_size(&mut bytes, ioctl.structure.size as u32);
             bytes[8..12].copy_from_slice(&number.to_ne_bytes());
-            let what = format!("{} for {what}, {number}", ioctl.name);
-            step(&what);
+            let what = step(format!("{} for {what}, {number}", ioctl.name));
             expect(what, sized(file, ioctl, &mut bytes), bad)
         };
-        if counter {
-            continue;
-        }
         let mine = world.objects().map(|(_, number)| number);
         for (_, number) in other.objects() {
             // Numbers are of a kind: another kind may have the same.
@@ -306,8 +297,7 @@ pub(crate) fn handles(world: &World) -> Outcome<u64> {
         let mut bytes = row.make(world)?;
         expect(end, sized(&world.file, ioctl, &mut bytes), &[0])?;
         for _ in 0..2 {
-            let what = format!("{end} once more");
-            step(&what);
+            let what = step(format!("{end} once more"));
             expect(what, sized(&world.file, ioctl, &mut bytes), bad)?;
             calls += 1;
         }
@@ -340,8 +330,7 @@ pub(crate) fn numbers(world: &World) -> Outcome<u64> {
             if known {
                 continue;
             }
-            let what = format!("ioctl {number:#x}, {direction}");
-            step(&what);
+            let what = step(format!("ioctl {number:#x}, {direction}"));
             let request = bits << 30 | 16 << 16 | (uapi::IOCTL_TYPE as u32) << 8 | u32::from(number);
             // SAFETY: the bytes are more than any request number says.
             expect(what, unsafe { raw(&world.file, request, bytes.as_mut_ptr()) }, &[libc::ENOTTY])?;
@@ -355,16 +344,13 @@ pub(crate) fn numbers(world: &World) -> Outcome<u64> {
 pub(crate) fn reads() -> Outcome<u64> {
     let mut calls = 0;
     let mut open = File::options();
-    let mut file = open.read(true).write(true).custom_flags(libc::O_NONBLOCK).open(BOARD).map_err(refused)?;
+    let mut file =
+        open.read(true).write(true).custom_flags(libc::O_NONBLOCK).open(BOARD).map_err(cli::failed(BOARD))?;
     let answer = |result: std::io::Result<usize>| result.map(drop).map_err(|e| e.raw_os_error().unwrap_or(0));
-    for size in 0..8 {
-        step(format_args!("read() of {size} bytes"));
-        expect(format_args!("read() of {size} bytes"), answer(file.read(&mut vec![0; size])), &[libc::EINVAL])?;
-        calls += 1;
-    }
-    for size in [8, 9, 1 << 20] {
-        step(format_args!("read() of {size} bytes"));
-        expect(format_args!("read() of {size} bytes"), answer(file.read(&mut vec![0; size])), &[libc::EAGAIN])?;
+    for size in (0..8).chain([8, 9, 1 << 20]) {
+        let errno = if size < 8 { libc::EINVAL } else { libc::EAGAIN };
+        let what = step(format!("read() of {size} bytes"));
+        expect(what, answer(file.read(&mut vec![0; size])), &[errno])?;
         calls += 1;
     }
     expect("write()", answer(file.write(&[0; 8])), &[libc::EINVAL])?;
@@ -389,13 +375,7 @@ pub(crate) fn reads() -> Outcome<u64> {
     let mut polled = libc::pollfd { fd, events: !0, revents: 0 };
     // SAFETY: one structure, which is whole.
     let ready = unsafe { libc::poll(&raw mut polled, 1, 0) };
-    if ready != 0 {
-        return Err(Failure::Check(format!("poll() finds {:#x} without an event", polled.revents)));
-    }
+    cli::check(ready == 0, || format!("poll() finds {:#x} without an event", polled.revents))?;
     others_continue()?;
     Ok(calls + 6)
-}
-
-fn refused(e: std::io::Error) -> Failure {
-    Failure::Refused(format!("{}: {e}", call::BOARD))
 }

@@ -3,12 +3,13 @@
 
 use super::watch::{step, watch};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::mm::ProtFlags;
 use std::io::Read;
-use std::os::fd::AsRawFd;
 use telegraphos_guest_tests::child::say;
 use telegraphos_guest_tests::cli::{Failure, Outcome};
 use telegraphos_guest_tests::interface::call::{PAGE, expect, sized};
 use telegraphos_guest_tests::interface::rows::{self, World};
+use telegraphos_guest_tests::mapping::Mapping;
 use telegraphos_wire::uapi;
 
 pub(crate) fn run() -> Outcome<()> {
@@ -29,20 +30,14 @@ pub(crate) fn run() -> Outcome<()> {
     }
     watch();
     for (ioctl, row, mut bytes) in made {
-        let what = format!("{} without a board", ioctl.name);
-        step(&what);
+        let what = step(format!("{} without a board", ioctl.name));
         expect(what, sized(&world.file, ioctl, &mut bytes), row.gone)?;
     }
     let read = world.file.read(&mut [0; 8]).map(drop).map_err(|e| e.raw_os_error().unwrap_or(0));
     expect("read() without a board", read, &[0, libc::ENODEV])?;
     for kind in uapi::MMAP_CONTEXT..=uapi::MMAP_REGISTRATION {
-        let (fd, offset) = (world.file.as_raw_fd(), uapi::mmap_offset(kind, 0) as libc::off_t);
-        // SAFETY: a new mapping at an address of the kernel's choice, of which there is none.
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), PAGE, libc::PROT_WRITE, libc::MAP_SHARED, fd, offset) };
-        let answer = match at {
-            libc::MAP_FAILED => Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)),
-            _ => Ok(()),
-        };
+        let mapping = Mapping::of(&world.file, uapi::mmap_offset(kind, 0), PAGE, ProtFlags::WRITE);
+        let answer = mapping.map(drop).map_err(|e| e.raw_os_error());
         expect(format_args!("mmap() of kind {kind} without a board"), answer, &[libc::ENODEV])?;
     }
     say("done");

@@ -6,11 +6,12 @@ use super::tables::{Tables, others_continue};
 use super::watch::{PATIENCE, step};
 use std::fs::File;
 use std::os::fd::{FromRawFd, IntoRawFd};
-use std::time::{Duration, Instant};
-use telegraphos_guest_tests::child::say;
-use telegraphos_guest_tests::cli::{Failure, Outcome};
+use std::time::Duration;
+use telegraphos_guest_tests::child::{Child, say};
+use telegraphos_guest_tests::cli::{self, Failure, Outcome, failed};
 use telegraphos_guest_tests::interface::call::{self, Answer, PAGE, Pages, expect, raw, sane, sized};
 use telegraphos_guest_tests::interface::rows::{self, Row, World, handle};
+use telegraphos_guest_tests::patience::{YIELD, becomes};
 use telegraphos_guest_tests::userfault::{Accesses, Faults};
 use telegraphos_wire::uapi::{Direction, Ioctl};
 
@@ -29,20 +30,16 @@ enum When {
     Written,
 }
 
-fn refused(e: std::io::Error) -> Failure {
-    Failure::Refused(format!("userfaultfd: {e}"))
-}
-
 impl Holder {
     fn new(when: When, structure: &[u8]) -> Outcome<Holder> {
         let pages = Pages::new(1)?;
         let range = std::ptr::slice_from_raw_parts_mut(pages.at(0), PAGE);
         let faults = match when {
-            When::Read => Faults::of(range, Accesses::Missing).map_err(refused)?,
+            When::Read => Faults::of(range, Accesses::Missing).map_err(failed("userfaultfd"))?,
             When::Written => {
                 pages.put(0, structure);
-                let faults = Faults::of(range, Accesses::Writes).map_err(refused)?;
-                faults.protect(true).map_err(refused)?;
+                let faults = Faults::of(range, Accesses::Writes).map_err(failed("userfaultfd"))?;
+                faults.protect(true).map_err(failed("userfaultfd"))?;
                 faults
             }
         };
@@ -51,18 +48,10 @@ impl Holder {
 
     /// Waits until the driver is held, or the call has ended otherwise.
     fn wait(&self, ended: impl Fn() -> bool) -> Outcome<bool> {
-        let end = Instant::now() + Duration::from_secs(60);
-        loop {
-            if self.faults.any(Duration::from_millis(10)).map_err(refused)? {
-                return Ok(true);
-            }
-            if ended() {
-                return Ok(false);
-            }
-            if Instant::now() > end {
-                return Err(Failure::Check("neither a page fault nor an answer within a minute".into()));
-            }
-        }
+        let look = || Ok((self.faults.any(Duration::from_millis(10)).map_err(failed("userfaultfd"))?, ended()));
+        let late = |_: &_| Failure::Check("neither a page fault nor an answer within a minute".into());
+        let (held, _) = becomes(Duration::from_secs(60), YIELD, look, |(held, ended)| *held || *ended, late)?;
+        Ok(held)
     }
 
     fn release(&self, when: When, structure: &[u8]) -> Outcome<()> {
@@ -74,7 +63,7 @@ impl Holder {
                 self.faults.supply_with(0, &page)
             }
         };
-        released.map_err(refused)
+        released.map_err(failed("userfaultfd"))
     }
 
     fn bytes(&self, size: usize) -> Vec<u8> {
@@ -146,8 +135,7 @@ pub(crate) fn every(world: &World) -> Outcome<u64> {
     for (ioctl, row) in rows::all()? {
         for when in [When::Read, When::Written] {
             let word = if when == When::Read { "read" } else { "written back" };
-            let what = format!("{}, held while its structure is {word}", ioctl.name);
-            step(&what);
+            let what = step(format!("{}, held while its structure is {word}", ioctl.name));
             let made = row.make(world)?;
             let end = end_of(row).filter(|_| when == When::Written);
             let before = end.map(|end| guesses(world, end)).transpose()?;
@@ -159,9 +147,8 @@ pub(crate) fn every(world: &World) -> Outcome<u64> {
             expect(&what, answer, row.answers)?;
             let writes = ioctl.direction == Direction::InOut && answer == Ok(());
             let expected = when == When::Read && answer != Err(libc::ENOTTY) || when == When::Written && writes;
-            if held != expected && answer == Ok(()) {
-                return Err(Failure::Check(format!("{what}: held is {held}: expected {expected}")));
-            }
+            let right = held == expected || answer != Ok(());
+            cli::check(right, || format!("{what}: held is {held}: expected {expected}"))?;
             row.undo(world, &made, &bytes, answer)?;
             calls += 1;
         }
@@ -173,8 +160,7 @@ pub(crate) fn every(world: &World) -> Outcome<u64> {
 
 /// The file is closed while the call is held: what it makes ends with the file.
 fn closed_meanwhile((ioctl, row): (&Ioctl, &Row), world: &World, before: &Tables) -> Outcome<()> {
-    let what = format!("{}, whose file is closed meanwhile", ioctl.name);
-    step(&what);
+    let what = step(format!("{}, whose file is closed meanwhile", ioctl.name));
     let made = row.make(world)?;
     let number = call::open()?.into_raw_fd();
     // SAFETY: open; closed once, below.
@@ -210,17 +196,15 @@ pub(crate) fn child(name: &str, when: &str) -> Outcome<()> {
 
 /// Processes that are killed while what they make is half made.
 pub(crate) fn killed() -> Outcome<u64> {
-    use telegraphos_guest_tests::child::{Child, End};
     let mut calls = 0;
     let before = Tables::now()?;
     let making = rows::all()?.into_iter().filter(|(_, row)| end_of(row).is_some() || row.name.ends_with("_ARM"));
     for (ioctl, _) in making {
         for when in ["read", "written"] {
             step(format_args!("{}, killed while it is {when}", ioctl.name));
-            let mut child = Child::start(&["held", ioctl.name, when], None, PATIENCE).map_err(Failure::Check)?;
-            child.expect("held").map_err(Failure::Check)?;
-            child.kill().map_err(Failure::Check)?;
-            child.must_end(End::Signal(libc::SIGKILL)).map_err(Failure::Check)?;
+            let mut child = Child::start(&["held", ioctl.name, when], None, PATIENCE)?;
+            child.expect("held")?;
+            child.must_be_killed()?;
             before.come_back()?;
             calls += 1;
         }

@@ -3,7 +3,7 @@
 
 use super::watch::step;
 use std::os::fd::AsRawFd;
-use telegraphos_guest_tests::cli::{Failure, Outcome};
+use telegraphos_guest_tests::cli::{self, Outcome};
 use telegraphos_guest_tests::interface::call::{PAGE, sane};
 use telegraphos_guest_tests::interface::rows::World;
 use telegraphos_wire::uapi;
@@ -41,9 +41,7 @@ fn abuse(at: *mut libc::c_void, length: usize, what: &str) -> Outcome<u64> {
         sane(format_args!("mlock() of {what}"), answer(libc::mlock(at, length)))?;
         sane(format_args!("msync() of {what}"), answer(libc::msync(at, length, libc::MS_SYNC)))?;
         let grown = libc::mremap(at, length, 2 * length, libc::MREMAP_MAYMOVE);
-        if grown != libc::MAP_FAILED {
-            return Err(Failure::Check(format!("{what} has grown by mremap(): expected a refusal")));
-        }
+        cli::check(grown == libc::MAP_FAILED, || format!("{what} has grown by mremap(): expected a refusal"))?;
         sane(format_args!("munmap() of {what}"), answer(libc::munmap(at, length)))?;
     }
     Ok(22)
@@ -89,11 +87,10 @@ pub(crate) fn every(world: &World) -> Outcome<u64> {
                         for protection in
                             [0, libc::PROT_READ, libc::PROT_WRITE, READ_WRITE, READ_WRITE | libc::PROT_EXEC]
                         {
-                            let what = format!(
+                            let what = step(format!(
                                 "kind {kind}, handle {handle:#x}, page {first:#x}, {length:#x} bytes, protection \
                                  {protection}, flags {flags:#x}"
-                            );
-                            step(&what);
+                            ));
                             calls += 1;
                             let (at, fd) = (std::ptr::null_mut(), world.file.as_raw_fd());
                             // SAFETY: a new mapping at an address of the kernel's choice.

@@ -83,9 +83,9 @@ pub(crate) fn run(turns: usize) -> Outcome<()> {
             for (kind, rates) in ["computes", "attacks"].into_iter().zip(&mut rates) {
                 step(format_args!("{name} beside one that {kind}"));
                 let mut other = Child::start(&["beside", kind], None, patience).map_err(Failure::Refused)?;
-                other.expect("begins").map_err(Failure::Check)?;
+                other.expect("begins")?;
                 rates.push(rate(&node, &segment, round)?);
-                let ended = other.ended().map_err(Failure::Check)?;
+                let ended = other.ended()?;
                 if let Some(end) = ended {
                     return Err(Failure::Check(format!("the process that {kind} has ended: {end}")));
                 }

@@ -2,9 +2,10 @@
 //! What the board has, by the driver's tables, and whether a process beside continues.
 
 use super::watch::PATIENCE;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use telegraphos_guest_tests::cli::{Failure, Outcome};
 use telegraphos_guest_tests::interface::rows::World;
+use telegraphos_guest_tests::patience::becomes;
 
 /// Mounts debugfs, if it is not; where it cannot be, the first look says so.
 pub(crate) fn mount() {
@@ -38,18 +39,13 @@ impl Tables {
 
     /// Waits until there is as much as there was, and nothing under way: workers end what processes have left.
     pub(crate) fn come_back(&self) -> Outcome<()> {
-        let end = Instant::now() + PATIENCE / 4;
-        loop {
-            let (now, commands) = (Tables::now()?, Tables::lines(Tables::COMMANDS)?);
-            if now == *self && commands == 0 {
-                return Ok(());
-            }
-            if Instant::now() > end {
-                let text = format!("the board has {:?} and {commands} commands: expected {:?} and none", now.0, self.0);
-                return Err(Failure::Check(text));
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let look = || Ok((Tables::now()?, Tables::lines(Tables::COMMANDS)?));
+        let late = |(now, commands): &(Tables, usize)| {
+            let text = format!("the board has {:?} and {commands} commands: expected {:?} and none", now.0, self.0);
+            Failure::Check(text)
+        };
+        let back = |(now, commands): &(Tables, usize)| now == self && *commands == 0;
+        becomes(PATIENCE / 4, Duration::from_millis(20), look, back, late).map(drop)
     }
 }
 

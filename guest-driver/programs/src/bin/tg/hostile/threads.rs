@@ -3,12 +3,13 @@
 
 use super::tables::Tables;
 use super::watch::step;
-use std::os::fd::AsRawFd;
+use rustix::mm::ProtFlags;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use telegraphos_guest_tests::cli::{Failure, Outcome};
+use telegraphos_guest_tests::cli::{self, Failure, Outcome};
 use telegraphos_guest_tests::interface::call::{PAGE, expect, sane, sized};
 use telegraphos_guest_tests::interface::rows::{self, World, handle};
+use telegraphos_guest_tests::mapping::Mapping;
 use telegraphos_wire::uapi;
 
 /// What makes an object, what ends it, what uses it, and its kinds of mappings.
@@ -58,12 +59,9 @@ fn uses(world: &World, name: &str, number: u32, over: &AtomicBool) -> Outcome<u6
 fn maps(world: &World, kind: u64, number: u32, over: &AtomicBool) -> Outcome<u64> {
     let mut calls = 0;
     while !over.load(Ordering::Relaxed) {
-        let (fd, offset) = (world.file.as_raw_fd(), uapi::mmap_offset(kind, number) as libc::off_t);
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), PAGE, libc::PROT_WRITE, libc::MAP_SHARED, fd, offset) };
-        if at != libc::MAP_FAILED {
+        if let Ok(mapping) = Mapping::of(&world.file, uapi::mmap_offset(kind, number), PAGE, ProtFlags::WRITE) {
             // SAFETY: the mapping just made, to whose bytes no reference exists.
-            unsafe { (libc::madvise(at, PAGE, libc::MADV_POPULATE_WRITE), libc::munmap(at, PAGE)) };
+            unsafe { libc::madvise(mapping.at().cast(), PAGE, libc::MADV_POPULATE_WRITE) };
         }
         calls += 2;
     }
@@ -111,9 +109,7 @@ pub(crate) fn close(world: &World, rounds: usize) -> Outcome<u64> {
                 }
                 Ok(count)
             })?;
-            if ended != 1 {
-                return Err(Failure::Check(format!("{end} by two threads has succeeded {ended} times: expected once")));
-            }
+            cli::check(ended == 1, || format!("{end} by two threads has succeeded {ended} times: expected once"))?;
         }
         before.come_back()?;
     }

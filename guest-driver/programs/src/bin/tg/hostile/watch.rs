@@ -11,12 +11,13 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
 /// What is being sent, and a number that changes with it.
 static STEP: (AtomicU64, Mutex<String>) = (AtomicU64::new(0), Mutex::new(String::new()));
 
-/// Says what comes next: a call that does not return is named.
-pub(crate) fn step(what: impl std::fmt::Display) {
+/// Says what comes next, which a call that does not return is called by.
+pub(crate) fn step<T: std::fmt::Display>(what: T) -> T {
     if let Ok(mut text) = STEP.1.lock() {
         *text = what.to_string();
     }
     STEP.0.fetch_add(1, Ordering::Relaxed);
+    what
 }
 
 /// Ends the program when a call does not return.

@@ -4,7 +4,6 @@
 use super::images::Map;
 use super::plan::{Scale, Tile};
 use super::protocol::{DONE, REASON, REFUSED, Request, SERVER};
-use super::refused;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -34,7 +33,7 @@ impl Loader for Threads<'_> {
         let next = AtomicUsize::new(0);
         at_once(self.count.min(tiles.len()), |_| {
             while let Some(tile) = tiles.get(next.fetch_add(1, Ordering::Relaxed)) {
-                place(*tile, &self.map.scaled(*tile, scale).map_err(Failure::Check)?)?;
+                place(*tile, &self.map.scaled(*tile, scale)?)?;
             }
             Ok(())
         })
@@ -52,7 +51,7 @@ pub(crate) struct Servers<'a> {
 impl Loader for Servers<'_> {
     fn load(&self, scale: Scale, tiles: &[Tile], place: Place<'_>) -> Outcome<()> {
         let threads = (1..).take(tiles.len()).map(|number| self.messages.thread(number));
-        let threads = threads.collect::<Result<Vec<_>, _>>().map_err(refused)?;
+        let threads = threads.collect::<Result<Vec<_>, _>>()?;
         at_once(tiles.len(), |n| {
             let (tile, thread) = (tiles[n], &threads[n]);
             let server = self.servers[tile.server(self.servers.len())];
@@ -95,7 +94,7 @@ pub(crate) fn ask(
     answer: &mut [u8],
     patience: Duration,
 ) -> Outcome<usize> {
-    let named = |error| of_node(server, refused(error));
+    let named = |error| of_node(server, Failure::from(error));
     let sent = thread.send_copy(server, tag, request).map_err(named)?;
     if !sent.wait_timeout(patience) {
         return Err(of_node(server, format!("it has not received a request within {patience:?}")));

@@ -22,10 +22,8 @@ mod viewer;
 
 use plan::{Scale, Tile};
 use server::Faults;
-use std::time::{Duration, Instant};
-use telegraphos::Node;
+use std::time::Duration;
 use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome};
-use telegraphos_msg::{Config, Error, Failure as Ended, Messages, Process};
 use viewer::View;
 
 pub(crate) const USAGE: &str = "\
@@ -80,9 +78,9 @@ pub(crate) fn run(mut line: Line) -> Outcome<()> {
             _ => return Err(cli::unknown(&option)),
         }
     }
-    if view.threads > MOST_THREADS {
-        return Err(Failure::Usage(format!("--threads is {}: expected at most {MOST_THREADS}", view.threads)));
-    }
+    cli::must(view.threads <= MOST_THREADS, Failure::Usage, || {
+        format!("--threads is {}: expected at most {MOST_THREADS}", view.threads)
+    })?;
     let words = line.words();
     match words[..] {
         ["serve", name] => server::serve(name, view.threads, faults),
@@ -113,27 +111,4 @@ fn tile(what: &str, text: &str) -> Outcome<Tile> {
         return Err(Failure::Usage(format!("{what} is {text:?}: expected COLUMN,ROW")));
     };
     Tile::new(cli::number(what, column)?, cli::number(what, row)?).map_err(Failure::Usage)
-}
-
-fn refused(error: Error) -> Failure {
-    match error {
-        Error::Failed(Ended::Gone) => Failure::Check("the other process has gone".into()),
-        error => Failure::Refused(error.to_string()),
-    }
-}
-
-fn open() -> Outcome<Messages> {
-    Messages::open(Node::open()?, Config::default()).map_err(refused)
-}
-
-/// Waits for the process of that name on a node.
-fn find(messages: &Messages, node: u16, name: &str, patience: Duration) -> Outcome<Process> {
-    let begun = Instant::now();
-    loop {
-        match messages.find(node, name) {
-            Ok(process) => return Ok(process),
-            Err(error) if begun.elapsed() > patience => return Err(refused(error)),
-            Err(_) => std::thread::sleep(Duration::from_millis(50)),
-        }
-    }
 }

@@ -5,11 +5,11 @@ use super::image::Image;
 use super::images::Map;
 use super::plan::{PIXEL, Tile};
 use super::protocol::{DONE, LONGEST, REASON, REFUSED, Request, SERVER};
-use super::{open, refused};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use telegraphos_guest_tests::cli::Outcome;
-use telegraphos_msg::{Error, Failure as Ended, Handle, Pattern, Received, Thread};
+use telegraphos_guest_tests::messages::open;
+use telegraphos_msg::{Config, Error, Failure as Ended, Handle, Pattern, Received, Thread};
 
 /// What a server does wrong on purpose, for tests of what finds it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,11 +22,11 @@ pub(crate) struct Faults {
 
 /// Serves under a name until a `Request::End` comes.
 pub(crate) fn serve(name: &str, threads: usize, faults: Faults) -> Outcome<()> {
-    let messages = open()?;
+    let messages = open(Config::default())?;
     // All threads of the system receive as one of the messages': whichever is free takes the next request.
-    let thread = messages.thread(SERVER).map_err(refused)?;
+    let thread = messages.thread(SERVER)?;
     let server = Server { thread, map: Map::empty(), faults, running: AtomicUsize::new(threads) };
-    let _name = messages.publish(name).map_err(refused)?;
+    let _name = messages.publish(name)?;
     println!("serving");
     std::thread::scope(|scope| {
         for _ in 0..threads {
@@ -61,7 +61,7 @@ impl Server<'_> {
             let got = match self.thread.receive(Pattern::default(), &mut buffer) {
                 // A viewer that has gone in the middle of it, or whose bytes have.
                 Err(Error::Failed(Ended::Gone | Ended::Failed)) => continue,
-                got => got.map_err(refused)?,
+                got => got?,
             };
             let answer = self.answer(&got, &buffer);
             let ends = matches!(answer, Ok(None));
@@ -82,7 +82,7 @@ impl Server<'_> {
                 // The others wait for requests: this one sends the end to the next one.
                 if self.running.fetch_sub(1, Ordering::Relaxed) > 1 {
                     let (end, bytes) = Request::End.encode();
-                    self.thread.send(self.thread.endpoint(), end, &bytes).map_err(refused)?;
+                    self.thread.send(self.thread.endpoint(), end, &bytes)?;
                 }
                 return Ok(());
             }

@@ -6,12 +6,12 @@ use super::loader::{Loader, Servers, Threads, ask};
 use super::picture::Picture;
 use super::plan::{Scale, Tile};
 use super::protocol::{self, REASON, Request, SERVER};
-use super::{find, open, refused};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use telegraphos_guest_tests::cli::{Failure, Outcome};
+use telegraphos_guest_tests::messages::{find, open};
 use telegraphos_guest_tests::stats::Summary;
-use telegraphos_msg::{Endpoint, Thread};
+use telegraphos_msg::{Config, Endpoint, Thread};
 
 /// What the command line of a viewer sets.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ fn spread(view: &View, map: &Map, thread: &Thread<'_>, servers: &[Endpoint]) -> 
     let begun = Instant::now();
     let (mut sent, mut bytes) = (0_u64, 0_u64);
     for tile in tiles(&view.scales) {
-        let (tag, request) = Request::Keep { tile, jpeg: map.image(tile).map_err(Failure::Check)?.jpeg() }.encode();
+        let (tag, request) = Request::Keep { tile, jpeg: map.image(tile)?.jpeg() }.encode();
         for (n, server) in servers.iter().enumerate() {
             if (1..=servers.len()).any(|count| tile.server(count) == n) {
                 ask(thread, *server, tag, &request, &mut [0; REASON], view.patience)?;
@@ -80,8 +80,8 @@ fn spread(view: &View, map: &Map, thread: &Thread<'_>, servers: &[Endpoint]) -> 
 
 /// Draws all pictures in all ways, in turn, and compares them; then says how long they took.
 pub(crate) fn view(view: &View, name: &str, nodes: u16) -> Outcome<()> {
-    let messages = open()?;
-    let thread = messages.thread(0).map_err(refused)?;
+    let messages = open(Config::default())?;
+    let thread = messages.thread(0)?;
     let servers =
         (0..nodes).map(|node| Ok(Endpoint { process: find(&messages, node, name, view.patience)?, thread: SERVER }));
     let servers = servers.collect::<Outcome<Vec<_>>>()?;
@@ -143,8 +143,8 @@ fn table(view: &View, times: &[Vec<Vec<f64>>], ports: usize) {
 
 /// Sends a request for a tile, whether there is one or not; what the server says.
 pub(crate) fn request(node: u16, name: &str, place: (u16, u16), scale: u32, patience: Duration) -> Outcome<()> {
-    let messages = open()?;
-    let thread = messages.thread(0).map_err(refused)?;
+    let messages = open(Config::default())?;
+    let thread = messages.thread(0)?;
     let server = Endpoint { process: find(&messages, node, name, patience)?, thread: SERVER };
     let (tag, bytes) = protocol::scaled(place.0, place.1, scale);
     let mut answer = vec![0; Scale::ALL[0].bytes()];

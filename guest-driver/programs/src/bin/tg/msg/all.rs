@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Threads of many processes that all send and receive.
 
-use super::{PATIENCE, bytes, find, open, refused};
+use super::{PATIENCE, bytes, find, open};
 use std::collections::HashMap;
 use std::time::Instant;
-use telegraphos_guest_tests::cli::{Failure, Outcome};
+use telegraphos_guest_tests::cli::{self, Failure, Outcome};
 use telegraphos_msg::{Endpoint, Messages, Options, Pattern, Process, Thread};
 
 /// Bytes of messages; by default those up to 4096 go to slots.
 const LENGTHS: [usize; 10] = [0, 1, 8, 100, 1000, 4095, 4096, 4097, 70_000, 200_000];
 
 fn threads(messages: &Messages, count: u32) -> Outcome<Vec<Thread<'_>>> {
-    (0..count).map(|number| messages.thread(number)).collect::<Result<_, _>>().map_err(refused)
+    Ok((0..count).map(|number| messages.thread(number)).collect::<Result<_, _>>()?)
 }
 
 /// Runs two jobs for each thread at once. The first that fails ends the program: others may wait for what it has not
@@ -42,7 +42,7 @@ fn send_all(thread: &Thread<'_>, processes: &[Process], threads: u32, count: u32
             for number in 0..threads {
                 let to = Endpoint { process: *process, thread: number };
                 let length = LENGTHS[(tag as usize + number as usize) % LENGTHS.len()];
-                thread.send(to, tag, &bytes::of(thread.endpoint(), to, tag, length)).map_err(refused)?;
+                thread.send(to, tag, &bytes::of(thread.endpoint(), to, tag, length))?;
             }
         }
     }
@@ -54,11 +54,9 @@ fn receive_all(thread: &Thread<'_>, processes: &[Process], threads: u32, count: 
     let mut next = HashMap::new();
     let mut buffer = vec![0; 200_000];
     for _ in 0..processes.len() as u32 * threads * count {
-        let got = thread.receive_timeout(Pattern::default(), &mut buffer, PATIENCE).map_err(refused)?;
+        let got = thread.receive_timeout(Pattern::default(), &mut buffer, PATIENCE)?;
         let expected: &mut u32 = next.entry(got.from).or_default();
-        if got.tag != *expected {
-            return Err(Failure::Check(format!("message {} of {} came, not {expected}", got.tag, got.from)));
-        }
+        cli::check(got.tag == *expected, || format!("message {} of {} came, not {expected}", got.tag, got.from))?;
         *expected += 1;
         let length = LENGTHS[(got.tag as usize + thread.endpoint().thread as usize) % LENGTHS.len()];
         bytes::check(&got, thread.endpoint(), length, &buffer)?;
@@ -72,7 +70,7 @@ pub(crate) fn all(options: Options, nodes: &[u16], count: u32, messages: u32) ->
     let name = format!("all.{:?}.{}.{ports}.{progress:?}.{count}.{messages}", config.way, config.slots);
     let opened = open(options)?;
     let mine = threads(&opened, count)?;
-    let _name = opened.publish(&name).map_err(refused)?;
+    let _name = opened.publish(&name)?;
     let processes = nodes.iter().map(|node| find(&opened, *node, &name)).collect::<Outcome<Vec<_>>>()?;
     let begun = Instant::now();
     run(
@@ -104,15 +102,14 @@ fn one_of_many(messages: &Messages, peers: &[Process], mine: usize, per: u32, co
     let threads = threads(messages, per)?;
     let number = |thread: usize| mine * per as usize + thread;
     // Nothing is sent to a process before it can receive.
-    let ready = |from: Endpoint| -> Outcome<()> { messages.connect(from.process, PATIENCE).map_err(refused) };
-    peers.iter().try_for_each(|process| ready(Endpoint { process: *process, thread: 0 }))?;
+    peers.iter().try_for_each(|process| messages.connect(*process, PATIENCE))?;
     run(
         &threads,
         |n, thread| {
             for tag in 0..count as usize {
                 let (from, to) = (number(n), endpoint(receiver_of(number(n), tag, all)));
                 let bytes = bytes::of(thread.endpoint(), to, tag as u32, length_of(from, tag));
-                thread.send(to, tag as u32, &bytes).map_err(refused)?;
+                thread.send(to, tag as u32, &bytes)?;
             }
             Ok(())
         },
@@ -121,7 +118,7 @@ fn one_of_many(messages: &Messages, peers: &[Process], mine: usize, per: u32, co
             for tag in 0..count as usize {
                 let from = (0..all).find(|from| receiver_of(*from, tag, all) == number(n)).unwrap_or(0);
                 let pattern = Pattern::exactly(endpoint(from), tag as u32);
-                let got = thread.receive_timeout(pattern, &mut buffer, PATIENCE).map_err(refused)?;
+                let got = thread.receive_timeout(pattern, &mut buffer, PATIENCE)?;
                 bytes::check(&got, thread.endpoint(), length_of(from, tag), &buffer)?;
             }
             Ok(())
@@ -136,7 +133,7 @@ pub(crate) fn many(options: &Options, nodes: u16, processes: u16, threads: u32, 
     let opened = (0..processes).map(|_| open(options.clone())).collect::<Outcome<Vec<_>>>()?;
     let mut names = Vec::new();
     for (process, messages) in (0..).zip(&opened) {
-        names.push(messages.publish(&name(process)).map_err(refused)?);
+        names.push(messages.publish(&name(process))?);
     }
     let mut peers = Vec::new();
     for node in 0..nodes {

@@ -2,8 +2,8 @@
 //! Messages whose receives have all begun before they are sent, or that have all been sent before their receives begin,
 //! for what interrupts that takes.
 
-use super::{PATIENCE, ended, find, open, refused};
-use telegraphos_guest_tests::cli::{Failure, Outcome};
+use super::{PATIENCE, ended, open, reaching, serving};
+use telegraphos_guest_tests::cli::{self, Failure, Outcome};
 use telegraphos_msg::{Endpoint, Memory, Options, Pattern, Thread};
 
 /// Messages of a batch, each from memory of its own: so much stays registered and imported.
@@ -38,32 +38,28 @@ fn tagged(tag: u32) -> Pattern {
 /// Receives batches, until a message with the tag [`END`] comes.
 pub(crate) fn sink(options: Options, name: &str, bytes: usize, first: First) -> Outcome<()> {
     let messages = open(options)?;
-    let (control, thread) = (messages.thread(1).map_err(refused)?, messages.thread(2).map_err(refused)?);
-    let _name = messages.publish(name).map_err(refused)?;
-    println!("serving");
+    let thread = messages.thread(2)?;
+    let (control, _name) = serving(&messages, name)?;
     let mut memories = memories(bytes);
     loop {
-        let got = control.receive(Pattern::default(), &mut []).map_err(refused)?;
+        let got = control.receive(Pattern::default(), &mut [])?;
         if got.tag == END {
             return Ok(());
         }
         memories.iter_mut().for_each(|memory| memory.fill(0));
         let given = std::mem::take(&mut memories).into_iter().zip(0..);
-        let mut receives = given.map(|(memory, tag)| thread.receive_dma(tagged(tag), memory).map_err(refused));
+        let receives = given.map(|(memory, tag)| Ok(thread.receive_dma(tagged(tag), memory)?));
         memories = match first {
             First::Receives => {
                 let receives = receives.collect::<Outcome<Vec<_>>>()?;
-                control.send(got.from, BEGIN, &[]).map_err(refused)?;
+                control.send(got.from, BEGIN, &[])?;
                 receives.into_iter().map(ended).collect::<Outcome<_>>()?
             }
-            First::Sends => receives.try_fold(Vec::new(), |mut all, receive| {
-                all.push(ended(receive?)?);
-                Ok::<_, Failure>(all)
-            })?,
+            First::Sends => receives.map(|receive| receive.and_then(ended)).collect::<Outcome<_>>()?,
         };
-        if !memories.iter().zip(1..).all(|(memory, value)| memory.iter().all(|byte| *byte == value)) {
-            return Err(Failure::Check("the bytes of a message are others".into()));
-        }
+        cli::check(memories.iter().zip(1..).all(|(memory, value)| memory.iter().all(|byte| *byte == value)), || {
+            "the bytes of a message are others".into()
+        })?;
     }
 }
 
@@ -71,19 +67,19 @@ fn batch(control: &Thread<'_>, to: Endpoint, memories: &mut Vec<Memory>, first: 
     let of_batch = Endpoint { thread: 2, ..to };
     match first {
         First::Receives => {
-            control.send(to, BEGIN, &[]).map_err(refused)?;
-            control.receive_timeout(Pattern::exactly(to, BEGIN), &mut [], PATIENCE).map_err(refused)?;
+            control.send(to, BEGIN, &[])?;
+            control.receive_timeout(Pattern::exactly(to, BEGIN), &mut [], PATIENCE)?;
             let mut sends = memories.iter().zip(0..);
-            sends.try_for_each(|(memory, tag)| control.send(of_batch, tag, memory).map_err(refused))
+            sends.try_for_each(|(memory, tag)| Ok(control.send(of_batch, tag, memory)?))
         }
         First::Sends => {
             let given = std::mem::take(memories).into_iter().zip(0..);
             let sends = given.map(|(memory, tag)| {
                 let length = memory.len();
-                control.send_dma(of_batch, tag, memory, length).map_err(refused)
+                control.send_dma(of_batch, tag, memory, length)
             });
-            let sends = sends.collect::<Outcome<Vec<_>>>()?;
-            control.send(to, BEGIN, &[]).map_err(refused)?;
+            let sends = sends.collect::<Result<Vec<_>, _>>()?;
+            control.send(to, BEGIN, &[])?;
             *memories = sends.into_iter().map(ended).collect::<Outcome<_>>()?;
             Ok(())
         }
@@ -99,8 +95,7 @@ pub(crate) fn batches(
     first: First,
 ) -> Outcome<()> {
     let messages = open(options)?;
-    let control = messages.thread(1).map_err(refused)?;
-    let to = Endpoint { process: find(&messages, node, name)?, thread: 1 };
+    let (control, to) = reaching(&messages, node, name)?;
     let mut memories = memories(bytes);
     let mut lines = std::io::stdin().lines();
     batch(&control, to, &mut memories, first)?;
@@ -111,5 +106,5 @@ pub(crate) fn batches(
     }
     println!("{} messages", count * BATCH);
     lines.next();
-    control.send(to, END, &[]).map_err(refused)
+    Ok(control.send(to, END, &[])?)
 }

@@ -3,12 +3,12 @@
 //! what one process says to another arrives in order, so what was sent before a message that has been received has
 //! arrived. Amid the bytes of a message only they themselves know that they are.
 
-use super::{PATIENCE, find, open, refused};
+use super::{PATIENCE, open, reaching, serving};
 use rustix::process::{Signal, getpid, kill_process};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::time::Instant;
-use telegraphos_guest_tests::cli::{Failure, Outcome};
+use telegraphos_guest_tests::cli::{Failure, Outcome, failed, refused};
+use telegraphos_guest_tests::patience::{YIELD, until};
 use telegraphos_msg::{Endpoint, Handle, Options, Pattern};
 
 /// Of what is sent, and of what never is.
@@ -63,19 +63,15 @@ fn longest(options: &Options, state: State) -> usize {
 fn byte_at(memory: &File, address: usize) -> Outcome<u8> {
     let mut byte = [0];
     let read = memory.read_exact_at(&mut byte, address as u64);
-    read.map_err(|error| Failure::Refused(format!("/proc/self/mem: {error}")))?;
+    read.map_err(failed("/proc/self/mem"))?;
     Ok(byte[0])
 }
 
 /// Waits until some bytes of a message are in a buffer of zeros, and others not.
 fn wait_for_a_part((first, last): (usize, usize)) -> Outcome<()> {
-    let memory = File::open("/proc/self/mem").map_err(|error| Failure::Refused(format!("/proc/self/mem: {error}")))?;
-    let begun = Instant::now();
-    while byte_at(&memory, first)? == 0 {
-        if begun.elapsed() > PATIENCE {
-            return Err(Failure::Check(format!("no byte has come in {PATIENCE:?}")));
-        }
-    }
+    let memory = File::open("/proc/self/mem").map_err(failed("/proc/self/mem"))?;
+    let late = || Failure::Check(format!("no byte has come in {PATIENCE:?}"));
+    until(PATIENCE, YIELD, || Ok(byte_at(&memory, first)? != 0), late)?;
     match byte_at(&memory, last)? {
         0 => Ok(()),
         _ => Err(Failure::Check("the last byte was there with the first".into())),
@@ -93,26 +89,25 @@ fn die() -> Failure {
 fn must_fail<T>(what: &str, outcome: Result<T, telegraphos_msg::Error>) -> Failure {
     match outcome {
         Ok(_) => Failure::Check(format!("{what} has not failed")),
-        Err(error) => refused(error),
+        Err(error) => error.into(),
     }
 }
 
 pub(crate) fn receiver(options: Options, name: &str, state: State) -> Outcome<()> {
     let longest = longest(&options, state);
     let messages = open(options)?;
-    let (thread, witness) = (messages.thread(1).map_err(refused)?, messages.thread(WITNESS).map_err(refused)?);
-    let _name = messages.publish(name).map_err(refused)?;
-    println!("serving");
-    let from = witness.receive(Pattern::default(), &mut []).map_err(refused)?.from;
+    let witness = messages.thread(WITNESS)?;
+    let (thread, _name) = serving(&messages, name)?;
+    let from = witness.receive(Pattern::default(), &mut [])?.from;
     println!("there");
     let exactly = |tag| Pattern::exactly(Endpoint { thread: 1, ..from }, tag);
     let mut buffer = vec![0; longest];
     match state {
         State::Arrived(_) | State::Full | State::Cleared => {
             let mut line = String::new();
-            std::io::stdin().read_line(&mut line).map_err(|error| Failure::Refused(error.to_string()))?;
+            std::io::stdin().read_line(&mut line).map_err(refused)?;
             let tag = if state == State::Cleared { TAG } else { NEVER };
-            let receive = thread.receive_copy(exactly(tag), 100_000).map_err(refused)?;
+            let receive = thread.receive_copy(exactly(tag), 100_000)?;
             println!("waiting");
             Err(must_fail("the receive", receive.wait().outcome))
         }
@@ -134,10 +129,10 @@ pub(crate) fn receiver(options: Options, name: &str, state: State) -> Outcome<()
             })
         }
         State::Endless => {
-            thread.receive(exactly(TAG), &mut buffer).map_err(refused)?;
+            thread.receive(exactly(TAG), &mut buffer)?;
             println!("waiting");
             loop {
-                thread.receive(exactly(TAG), &mut buffer).map_err(refused)?;
+                thread.receive(exactly(TAG), &mut buffer)?;
             }
         }
     }
@@ -146,20 +141,19 @@ pub(crate) fn receiver(options: Options, name: &str, state: State) -> Outcome<()
 pub(crate) fn sender(options: Options, node: u16, name: &str, state: State) -> Outcome<()> {
     let (longest, slots) = (longest(&options, state), usize::from(options.config.slots));
     let messages = open(options)?;
-    let (thread, witness) = (messages.thread(1).map_err(refused)?, messages.thread(WITNESS).map_err(refused)?);
-    let process = find(&messages, node, name)?;
-    let [to, to_witness] = [1, WITNESS].map(|thread| Endpoint { process, thread });
+    let witness = messages.thread(WITNESS)?;
+    let (thread, to) = reaching(&messages, node, name)?;
+    let to_witness = Endpoint { thread: WITNESS, ..to };
     // As the inbox for it is called.
-    println!("connecting to {:08x}", process.number);
-    messages.connect(process, PATIENCE).map_err(refused)?;
+    println!("connecting to {:08x}", to.process.number);
+    messages.connect(to.process, PATIENCE)?;
     let arrived = || {
-        witness.send(to_witness, TAG, &[]).map_err(refused)?;
+        witness.send(to_witness, TAG, &[])?;
         println!("there");
         Ok::<_, Failure>(())
     };
     let begin = |count: usize, bytes: usize| {
-        let sends = (0..count).map(|_| thread.send_copy(to, TAG, &vec![FILL; bytes]));
-        sends.collect::<Result<Vec<Handle>, _>>().map_err(refused)
+        (0..count).map(|_| thread.send_copy(to, TAG, &vec![FILL; bytes])).collect::<Result<Vec<Handle>, _>>()
     };
     match state {
         State::Arrived(_) | State::Cleared | State::Full => {
@@ -193,7 +187,7 @@ pub(crate) fn sender(options: Options, node: u16, name: &str, state: State) -> O
             arrived()?;
             let bytes = vec![FILL; longest];
             loop {
-                thread.send(to, TAG, &bytes).map_err(refused)?;
+                thread.send(to, TAG, &bytes)?;
             }
         }
     }

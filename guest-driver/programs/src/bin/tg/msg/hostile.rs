@@ -2,12 +2,12 @@
 //! A process that speaks what messages are made of, and lies. It states their layout
 //! (`guest-driver/msg/core/src/layout.rs`) itself, as any other program could.
 
-use super::{PATIENCE, refused};
+use super::{PATIENCE, must, open, serving};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use telegraphos::{Node, Queue, Remote, RemoteQueue, Rights, Segment};
-use telegraphos_guest_tests::cli::{Failure, Outcome};
-use telegraphos_msg::{Endpoint, Memory, Messages, Options, Pattern, Thread, Way};
+use telegraphos_guest_tests::cli::{self, Failure, Outcome};
+use telegraphos_msg::{Endpoint, Memory, Options, Pattern, Thread, Way};
 use telegraphos_wire::names;
 
 const MAGIC: u64 = 0x3100_4753_4d20_4754;
@@ -137,18 +137,17 @@ pub(crate) fn lies(to: u16, name: &str) -> Outcome<()> {
     for (attempt, (lie, ends, tell)) in (0..).zip(LIES) {
         let liar = Liar::connect(&node, to, number, attempt)?;
         tell(&liar)?;
-        if ends {
-            Liar::wait(&liar.queue, |kind| kind == GOODBYE)
-                .map(drop)
-                .map_err(|_| Failure::Check(format!("{lie}: the other has not ended the connection")))?;
-        } else {
-            // It still listens: to a message for a thread that there is not, for which there is an answer.
-            let head = [5 | 99 << 32, 7, 0, 0_u64];
-            liar.elements.put_notify(&liar.theirs, place_of(9), &head, element(EAGER, 9, 0, liar.key))?;
-            Liar::wait(&liar.queue, |kind| kind == DONE)
-                .map(drop)
-                .map_err(|_| Failure::Check(format!("{lie}: the other does not listen any more")))?;
-        }
+        let (expected, otherwise) = match ends {
+            true => (GOODBYE, "the other has not ended the connection"),
+            false => {
+                // It still listens: to a message for a thread that there is not, for which there is an answer.
+                let head = [5 | 99 << 32, 7, 0, 0_u64];
+                liar.elements.put_notify(&liar.theirs, place_of(9), &head, element(EAGER, 9, 0, liar.key))?;
+                (DONE, "the other does not listen any more")
+            }
+        };
+        let came = Liar::wait(&liar.queue, |kind| kind == expected);
+        came.map_err(|_| Failure::Check(format!("{lie}: {otherwise}")))?;
         println!("{lie}: {}", if ends { "connection ended" } else { "nothing" });
     }
     hellos(&node, to, number)
@@ -170,9 +169,9 @@ fn hellos(node: &Node, to: u16, number: u64) -> Outcome<()> {
     for queue in &queues {
         heard += usize::from(queue.try_pop()?.is_some());
     }
-    if heard == 0 || heard > HEARD {
-        return Err(Failure::Check(format!("{heard} of {SAID} hellos were answered: expected 1 to {HEARD}")));
-    }
+    cli::check((1..=HEARD).contains(&heard), || {
+        format!("{heard} of {SAID} hellos were answered: expected 1 to {HEARD}")
+    })?;
     println!("{SAID} hellos: {heard} answered");
     Ok(())
 }
@@ -205,7 +204,7 @@ const END: u64 = 4;
 /// has been tried.
 fn lend(thread: &Thread<'_>, to: Endpoint, memory: &mut [u8]) -> Outcome<()> {
     memory.fill(MESSAGE);
-    thread.send(to, 0, memory).map_err(refused)?;
+    thread.send(to, 0, memory)?;
     memory.fill(SECRET);
     tried(thread, to, memory)
 }
@@ -215,38 +214,31 @@ fn from_process(from: Endpoint) -> Pattern {
 }
 
 fn tried(thread: &Thread<'_>, to: Endpoint, memory: &[u8]) -> Outcome<()> {
-    thread.send(to, 0, b"over").map_err(refused)?;
-    thread.receive(from_process(to), &mut []).map_err(refused)?;
-    match memory.iter().all(|byte| *byte == SECRET) {
-        true => Ok(()),
-        false => Err(Failure::Check("memory was changed after its message had ended".into())),
-    }
+    thread.send(to, 0, b"over")?;
+    thread.receive(from_process(to), &mut [])?;
+    must(memory.iter().all(|byte| *byte == SECRET), "memory was changed after its message had ended")
 }
 
 /// A process that does what the one that has sent it a message asks for: see [`lingers`].
 pub(crate) fn lends(options: Options, name: &str) -> Outcome<()> {
-    let messages = Messages::open(Node::open()?, options).map_err(refused)?;
-    let thread = messages.thread(1).map_err(refused)?;
-    let _name = messages.publish(name).map_err(refused)?;
-    println!("serving");
+    let messages = open(options)?;
+    let (thread, _name) = serving(&messages, name)?;
     let mut heap = vec![0; LONG as usize];
     let mut memory = Memory::from(vec![0; LONG as usize]);
     loop {
-        let got = thread.receive(Pattern::default(), &mut []).map_err(refused)?;
+        let got = thread.receive(Pattern::default(), &mut [])?;
         match u64::from(got.tag) {
             HEAP => lend(&thread, got.from, &mut heap)?,
             STACK => lend(&thread, got.from, &mut [0; LONG as usize])?,
             HANDLE => {
                 memory.fill(MESSAGE);
-                memory = super::ended(thread.send_dma(got.from, 0, memory, LONG as usize).map_err(refused)?)?;
+                memory = super::ended(thread.send_dma(got.from, 0, memory, LONG as usize)?)?;
                 memory.fill(SECRET);
                 tried(&thread, got.from, &memory)?;
             }
             RECEIVE => {
-                thread.receive(from_process(got.from), &mut heap).map_err(refused)?;
-                if heap[..8] != [MESSAGE; 8] {
-                    return Err(Failure::Check("what was stored is not there".into()));
-                }
+                thread.receive(from_process(got.from), &mut heap)?;
+                cli::check(heap[..8] == [MESSAGE; 8], || "what was stored is not there".into())?;
                 heap.fill(SECRET);
                 tried(&thread, got.from, &heap)?;
             }
@@ -323,20 +315,18 @@ pub(crate) fn lingers(to: u16, name: &str, way: Way) -> Outcome<()> {
         let memory = names::memory(number, place);
         let reach = Reach::new(&node, to, &memory, right)?;
         (0..LONG / 8).try_for_each(|n| reach.own.store(8 * n, SECRETS / 0xee * u64::from(MESSAGE)))?;
-        check(reach.is_there(), "the memory of a message under way is not reached")?;
+        must(reach.is_there(), "the memory of a message under way is not reached")?;
         let mut others = before.iter().filter(|(name, _)| *name != memory);
-        check(
-            !others.any(|(_, reach)| reach.is_there()),
-            "an import of an earlier message reaches that of another process",
-        )?;
+        let others_reach = others.any(|(_, reach)| reach.is_there());
+        must(!others_reach, "an import of an earlier message reaches that of another process")?;
         if before.is_empty() {
             println!("under way {memory}");
             next_line()?;
         }
         liar.say(ended.0, ended.1, u64::from(ended.0 == STORED))?;
         let over = Liar::wait(&liar.queue, |kind| kind == EAGER)?;
-        check(!reach.is_there(), "memory is reached after its message has ended")?;
-        check(!Reach::new(&node, to, &memory, right)?.is_there(), "its name is found after its message has ended")?;
+        must(!reach.is_there(), "memory is reached after its message has ended")?;
+        must(!Reach::new(&node, to, &memory, right)?.is_there(), "its name is found after its message has ended")?;
         if before.is_empty() {
             println!("ended {memory}");
             next_line()?;
@@ -351,19 +341,15 @@ pub(crate) fn lingers(to: u16, name: &str, way: Way) -> Outcome<()> {
     Ok(())
 }
 
-fn check(is_so: bool, wrong: &str) -> Outcome<()> {
-    if is_so { Ok(()) } else { Err(Failure::Check(wrong.into())) }
-}
-
 fn next_line() -> Outcome<()> {
-    std::io::stdin().read_line(&mut String::new()).map(drop).map_err(|error| Failure::Refused(error.to_string()))
+    std::io::stdin().read_line(&mut String::new()).map(drop).map_err(cli::refused)
 }
 
 /// A process of a third node that has the name of memory of a message.
 pub(crate) fn intrudes(to: u16, memory: &str) -> Outcome<()> {
     let node = Node::open()?;
     for right in [Rights::READ, Rights::WRITE] {
-        check(Reach::new(&node, to, memory, right)?.import.is_err(), "a third node has imported the memory")?;
+        must(Reach::new(&node, to, memory, right)?.import.is_err(), "a third node has imported the memory")?;
     }
     Ok(())
 }

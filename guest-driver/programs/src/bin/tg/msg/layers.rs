@@ -3,13 +3,13 @@
 //! messages each way and in each mode, and by programs of their own, which have a stream of bytes between the nodes,
 //! over whichever network; in turn, round by round. After those that count, one more exchange is compared.
 
-use super::{PATIENCE, ended, find, open, refused};
+use super::{PATIENCE, ended, find, open, reaching, serving};
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Instant;
 use telegraphos::{Node, Queue, Registration, Remote, RemoteQueue, Rights, Segment};
-use telegraphos_guest_tests::cli::{Failure, Outcome};
+use telegraphos_guest_tests::cli::{self, Failure, Outcome, refused};
 use telegraphos_msg::{Config, Endpoint, Handle, Memory, Messages, Options, Pattern, Process, Progress, Thread, Way};
 
 /// Unless others are asked for.
@@ -71,10 +71,6 @@ impl Layer {
         };
         Options { config, ..blocking }
     }
-}
-
-fn failed(error: impl std::fmt::Display) -> Failure {
-    Failure::Refused(error.to_string())
 }
 
 /// One end of a layer: bytes go to the other end, and come from there.
@@ -176,7 +172,7 @@ struct Message<'a> {
 
 impl<'a> Message<'a> {
     fn of(messages: &'a Messages, other: Option<Process>) -> Outcome<Message<'a>> {
-        let thread = messages.thread(2).map_err(refused)?;
+        let thread = messages.thread(2)?;
         let other = other.map(|process| Endpoint { process, thread: 2 });
         Ok(Message { thread, other, out: vec![7; MOST].into(), back: vec![0; MOST].into(), sent: None })
     }
@@ -194,18 +190,18 @@ impl End for Message<'_> {
         self.settle()?;
         let to = self.other.ok_or(Failure::Check("no process has sent yet".into()))?;
         let sent = self.thread.send_dma(to, 0, std::mem::take(&mut self.out), size);
-        self.sent = Some(sent.map_err(refused)?);
+        self.sent = Some(sent?);
         Ok(())
     }
 
     fn receive(&mut self, size: usize) -> Outcome<()> {
         let received = if size <= STORED {
-            self.thread.receive_timeout(Pattern::default(), &mut self.back[..size], PATIENCE).map_err(refused)?
+            self.thread.receive_timeout(Pattern::default(), &mut self.back[..size], PATIENCE)?
         } else {
-            let ended = self.thread.receive_dma(Pattern::default(), std::mem::take(&mut self.back)).map_err(refused)?;
+            let ended = self.thread.receive_dma(Pattern::default(), std::mem::take(&mut self.back))?;
             let ended = ended.wait();
             self.back = ended.memory;
-            ended.outcome.map_err(refused)?.ok_or(Failure::Check("a receive without a message".into()))?
+            ended.outcome?.ok_or(Failure::Check("a receive without a message".into()))?
         };
         self.other = Some(received.from);
         Ok(())
@@ -244,7 +240,7 @@ impl Stream {
         let (name, command) = words.split_once('=').ok_or_else(usage)?;
         let mut command = command.split_whitespace();
         let mut child = Command::new(command.next().ok_or_else(usage)?);
-        let mut child = child.args(command).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(failed)?;
+        let mut child = child.args(command).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(refused)?;
         let (Some(orders), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(Failure::Refused(format!("{name}: no pipes to its program")));
         };
@@ -258,19 +254,17 @@ impl Stream {
     fn exchange(&mut self, size: usize, warming: u64, count: u64) -> Outcome<f64> {
         let Stream { name, orders, answers, .. } = self;
         // A stream does not carry nothing.
-        writeln!(orders, "{} {warming} {count}", size.max(1)).map_err(failed)?;
+        writeln!(orders, "{} {warming} {count}", size.max(1)).map_err(refused)?;
         let mut line = String::new();
-        answers.read_line(&mut line).map_err(failed)?;
+        answers.read_line(&mut line).map_err(refused)?;
         line.trim().parse().map_err(|_| Failure::Check(format!("{name}: {line:?}: expected nanoseconds")))
     }
 
     fn end(self) -> Outcome<()> {
         let Stream { name, mut child, orders, .. } = self;
         drop(orders);
-        let status = child.wait().map_err(failed)?;
-        if !status.success() {
-            return Err(Failure::Check(format!("{name}: its program ended with {status}")));
-        }
+        let status = child.wait().map_err(refused)?;
+        cli::check(status.success(), || format!("{name}: its program ended with {status}"))?;
         Ok(())
     }
 }
@@ -296,9 +290,7 @@ fn exchange(end: &mut dyn End, layer: Layer, size: usize, seed: u32) -> Outcome<
     end.fill(&bytes)?;
     end.send(size)?;
     end.receive(size)?;
-    if end.got(size)? != bytes {
-        return Err(Failure::Check(format!("{size} bytes that came back are others")));
-    }
+    cli::check(end.got(size)? == bytes, || format!("{size} bytes that came back are others"))?;
     end.settled()?;
     Ok(taken)
 }
@@ -325,14 +317,12 @@ pub(crate) fn partner(options: Options, name: &str) -> Outcome<()> {
     let node = Node::open()?;
     let board = Board::offer(&node, name, 1)?;
     let messages = open(options.clone())?;
-    let control = messages.thread(1).map_err(refused)?;
-    let _name = messages.publish(name).map_err(refused)?;
-    println!("serving");
+    let (control, _name) = serving(&messages, name)?;
     let mut notify = None;
     loop {
         // Which layer, and how many bytes.
         let mut order = [0; 8];
-        let got = control.receive(Pattern::default(), &mut order).map_err(refused)?;
+        let got = control.receive(Pattern::default(), &mut order)?;
         let [number, size] = [0, 4].map(|at| u32::from_le_bytes([0, 1, 2, 3].map(|n| order[at + n])) as usize);
         let Some((_, layer, _)) = LAYERS.get(number) else { return Ok(()) };
         if *layer == Layer::Notify {
@@ -346,10 +336,10 @@ pub(crate) fn partner(options: Options, name: &str) -> Outcome<()> {
         }
         let messages = open(layer.options(&options))?;
         let mut end = Message::of(&messages, None)?;
-        let _name = messages.publish(&of_layer(name, number)).map_err(refused)?;
+        let _name = messages.publish(&of_layer(name, number))?;
         answer(&mut end, *layer, size)?;
         // An order comes when the other one has the last answer.
-        control.receive(Pattern::default(), &mut order).map_err(refused)?;
+        control.receive(Pattern::default(), &mut order)?;
     }
 }
 
@@ -367,11 +357,10 @@ pub(crate) fn layers(
     let node = Node::open()?;
     let board = Board::offer(&node, name, 0)?;
     let messages = open(options.clone())?;
-    let control = messages.thread(1).map_err(refused)?;
-    let to = Endpoint { process: find(&messages, other, name)?, thread: 1 };
+    let (control, to) = reaching(&messages, other, name)?;
     let order = |layer: usize, size: usize| {
         let [layer, size] = [layer, size].map(|number| (number as u32).to_le_bytes());
-        control.send(to, 0, &[layer, size].concat()).map_err(refused)
+        control.send(to, 0, &[layer, size].concat())
     };
     let mut streams = streams.iter().map(|words| Stream::of(words)).collect::<Outcome<Vec<_>>>()?;
     let mut notify = board.connect(&node, name, (other, 1))?;

@@ -14,11 +14,11 @@ mod routes;
 mod wrong;
 
 use deaths::State;
-use std::time::{Duration, Instant};
-use telegraphos::Node;
-use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome};
+use std::time::Duration;
+use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome, number};
+use telegraphos_guest_tests::messages::{self, open};
 use telegraphos_msg::{
-    Config, Error, Failure as Ended, Handle, Memory, Messages, Options, Process, Progress, Routing, Way,
+    Config, Endpoint, Handle, Memory, Messages, Name, Options, Process, Progress, Routing, Thread, Way,
 };
 
 pub(crate) const USAGE: &str = "\
@@ -104,40 +104,33 @@ pub(crate) fn run(mut line: Line) -> Outcome<()> {
     while let Some(option) = line.next_option()? {
         match option.as_str() {
             "way" => {
-                options.config.way = match line.text()?.as_str() {
-                    "get" => Way::Get,
-                    "put" => Way::Put,
-                    other => return Err(Failure::Usage(format!("--way is {other:?}: expected get or put"))),
-                }
+                options.config.way = line.one_of("--way", [("get", Way::Get), ("put", Way::Put)], "get or put")?;
             }
             "paper" => {
                 // An inbox is locked memory, of which users have little.
                 options.config = Config { way: options.config.way, slots: 16, ..Config::paper() };
             }
-            "slots" => slots = Some(cli::number("--slots", &line.text()?)?),
-            "eager" => eager = Some(cli::number("--eager", &line.text()?)?),
+            "slots" => slots = Some(line.number("--slots")?),
+            "eager" => eager = Some(line.number("--eager")?),
             "sizes" => {
-                sizes = line.text()?.split(',').map(|size| cli::number("--sizes", size)).collect::<Outcome<_>>()?;
+                sizes = line.text()?.split(',').map(|size| number("--sizes", size)).collect::<Outcome<_>>()?;
             }
             "stream" => streams.push(line.text()?),
             "no-yield" => options.yields = false,
-            "ports" => options.ports = cli::number("--ports", &line.text()?)?,
-            "processes" => processes = cli::number("--processes", &line.text()?)?,
+            "ports" => options.ports = line.number("--ports")?,
+            "processes" => processes = line.number("--processes")?,
             "progress" => {
-                options.progress = match line.text()?.as_str() {
-                    "polling" => Progress::Polling,
-                    "blocking" => Progress::Blocking,
-                    "adaptive" => Progress::Adaptive,
-                    other => {
-                        let expected = "expected polling, blocking or adaptive";
-                        return Err(Failure::Usage(format!("--progress is {other:?}: {expected}")));
-                    }
-                }
+                let ways = [
+                    ("polling", Progress::Polling),
+                    ("blocking", Progress::Blocking),
+                    ("adaptive", Progress::Adaptive),
+                ];
+                options.progress = line.one_of("--progress", ways, "polling, blocking or adaptive")?;
             }
             "key-file" => routing.key = routes::key(&line.text()?)?,
             "neighbour" => routing.neighbours.push(line.text()?),
             "listen" => routing.listen = Some(line.text()?),
-            "first-node" => routing.first_node = cli::number("--first-node", &line.text()?)?,
+            "first-node" => routing.first_node = line.number("--first-node")?,
             _ => return Err(cli::unknown(&option)),
         }
     }
@@ -150,89 +143,82 @@ pub(crate) fn run(mut line: Line) -> Outcome<()> {
     }
     match words[..] {
         ["all", nodes, threads, count] => {
-            let (nodes, threads) = (routes::nodes(nodes)?, cli::number("THREADS", threads)?);
-            all::all(options, &nodes, threads, cli::number("COUNT", count)?)
+            all::all(options, &routes::nodes(nodes)?, number("THREADS", threads)?, number("COUNT", count)?)
         }
         ["many", nodes, threads, count] => {
-            let (nodes, threads) = (cli::number("NODES", nodes)?, cli::number("THREADS", threads)?);
-            all::many(&options, nodes, processes, threads, cli::number("COUNT", count)?)
+            let (nodes, threads) = (number("NODES", nodes)?, number("THREADS", threads)?);
+            all::many(&options, nodes, processes, threads, number("COUNT", count)?)
         }
         ["serve", name] => pair::serve(options, name),
         ["send", node, name, tag, bytes] => {
-            let (node, tag) = (cli::number("NODE", node)?, cli::number("TAG", tag)?);
-            pair::send(options, node, name, tag, cli::number("BYTES", bytes)?)
+            pair::send(options, number("NODE", node)?, name, number("TAG", tag)?, number("BYTES", bytes)?)
         }
-        ["wide", node, name] => pair::wide(options, cli::number("NODE", node)?, name),
+        ["wide", node, name] => pair::wide(options, number("NODE", node)?, name),
         ["echo", name] => pair::echo(options, name),
         ["pair", node, name, count, bytes] => {
-            let (node, count) = (cli::number("NODE", node)?, cli::number("COUNT", count)?);
-            pair::exchange(options, node, name, count, cli::number("BYTES", bytes)?)
+            pair::exchange(options, number("NODE", node)?, name, number("COUNT", count)?, number("BYTES", bytes)?)
         }
-        ["sink", name, bytes, first] => {
-            batches::sink(options, name, cli::number("BYTES", bytes)?, batches::first(first)?)
-        }
+        ["sink", name, bytes, first] => batches::sink(options, name, number("BYTES", bytes)?, batches::first(first)?),
         ["batches", node, name, count, bytes, first] => {
-            let (node, count) = (cli::number("NODE", node)?, cli::number("COUNT", count)?);
-            batches::batches(options, (node, name), count, cli::number("BYTES", bytes)?, batches::first(first)?)
+            let (node, count) = (number("NODE", node)?, number("COUNT", count)?);
+            batches::batches(options, (node, name), count, number("BYTES", bytes)?, batches::first(first)?)
         }
         ["threshold", node, name, count] => {
-            pair::threshold(options, cli::number("NODE", node)?, name, cli::number("COUNT", count)?)
+            pair::threshold(options, number("NODE", node)?, name, number("COUNT", count)?)
         }
         ["full", node, name, other, other_name, count] => {
-            let (node, other) = (cli::number("NODE", node)?, cli::number("OTHER-NODE", other)?);
-            pair::full(options, (node, name), (other, other_name), cli::number("COUNT", count)?)
+            let (node, other) = (number("NODE", node)?, number("OTHER-NODE", other)?);
+            pair::full(options, (node, name), (other, other_name), number("COUNT", count)?)
         }
         ["receiver", name, state] => deaths::receiver(options, name, State::of(state)?),
-        ["sender", node, name, state] => deaths::sender(options, cli::number("NODE", node)?, name, State::of(state)?),
+        ["sender", node, name, state] => deaths::sender(options, number("NODE", node)?, name, State::of(state)?),
         ["partner", name] => layers::partner(options, name),
         ["layers", node, name, rounds] => {
-            let (node, rounds) = (cli::number("NODE", node)?, cli::number("ROUNDS", rounds)?);
-            layers::layers(options, (node, name), rounds, &sizes, &streams)
+            layers::layers(options, (number("NODE", node)?, name), number("ROUNDS", rounds)?, &sizes, &streams)
         }
         ["bounds"] => papers::bounds(),
         ["taker", name] => papers::taker(options, name),
-        ["rendezvous", node, name] => papers::rendezvous(options, cli::number("NODE", node)?, name),
-        ["single", node, name] => papers::single(options, cli::number("NODE", node)?, name),
+        ["rendezvous", node, name] => papers::rendezvous(options, number("NODE", node)?, name),
+        ["single", node, name] => papers::single(options, number("NODE", node)?, name),
         ["ports"] => ports::ports(),
         ["wrong"] => wrong::wrong(),
         ["gateway", name] => routes::gateway(options, name),
-        ["far", node, name] => routes::far(options, cli::number("NODE", node)?, name),
+        ["far", node, name] => routes::far(options, number("NODE", node)?, name),
         ["keyless", address] => routes::keyless(address),
-        ["lies", node, name] => hostile::lies(cli::number("NODE", node)?, name),
+        ["lies", node, name] => hostile::lies(number("NODE", node)?, name),
         ["lends", name] => hostile::lends(options, name),
-        ["lingers", node, name] => hostile::lingers(cli::number("NODE", node)?, name, options.config.way),
-        ["intrudes", node, memory] => hostile::intrudes(cli::number("NODE", node)?, memory),
-        ["nowhere", node, name] => hostile::nowhere(cli::number("NODE", node)?, name),
+        ["lingers", node, name] => hostile::lingers(number("NODE", node)?, name, options.config.way),
+        ["intrudes", node, memory] => hostile::intrudes(number("NODE", node)?, memory),
+        ["nowhere", node, name] => hostile::nowhere(number("NODE", node)?, name),
         _ => Err(Failure::Usage(format!("arguments {words:?}: expected a command and what it needs"))),
     }
-}
-
-pub(crate) fn refused(error: Error) -> Failure {
-    match error {
-        Error::Failed(Ended::Gone) => Failure::Check("the other process has gone".into()),
-        error => Failure::Refused(error.to_string()),
-    }
-}
-
-pub(crate) fn open(options: impl Into<Options>) -> Outcome<Messages> {
-    Messages::open(Node::open()?, options).map_err(refused)
 }
 
 /// Waits for the end of a send or a receive, which has not failed; its memory.
 pub(crate) fn ended(handle: Handle) -> Outcome<Memory> {
     let ended = handle.wait();
-    ended.outcome.map_err(refused)?;
+    ended.outcome?;
     Ok(ended.memory)
+}
+
+/// Has a thread that receives, and a name under which it is found.
+fn serving<'m>(messages: &'m Messages, name: &str) -> Outcome<(Thread<'m>, Name)> {
+    let served = (messages.thread(1)?, messages.publish(name)?);
+    println!("serving");
+    Ok(served)
+}
+
+fn must(is_so: bool, otherwise: &str) -> Outcome<()> {
+    cli::check(is_so, || otherwise.into())
+}
+
+/// A thread of this process, and thread 1 of that of a name.
+fn reaching<'m>(messages: &'m Messages, node: u16, name: &str) -> Outcome<(Thread<'m>, Endpoint)> {
+    let thread = messages.thread(1)?;
+    Ok((thread, Endpoint { process: find(messages, node, name)?, thread: 1 }))
 }
 
 /// Waits for the process of that name on a node.
 pub(crate) fn find(messages: &Messages, node: u16, name: &str) -> Outcome<Process> {
-    let begun = Instant::now();
-    loop {
-        match messages.find(node, name) {
-            Ok(process) => return Ok(process),
-            Err(error) if begun.elapsed() > PATIENCE => return Err(refused(error)),
-            Err(_) => std::thread::sleep(Duration::from_millis(50)),
-        }
-    }
+    messages::find(messages, node, name, PATIENCE)
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Two processes, or three.
 
-use super::{PATIENCE, ended, find, open, refused};
+use super::{PATIENCE, ended, find, open, reaching, serving};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::time::Instant;
 use telegraphos_guest_tests::cli::{self, Failure, Outcome};
@@ -23,15 +23,13 @@ fn lock_no_more() -> Outcome<()> {
 
 pub(crate) fn serve(options: Options, name: &str) -> Outcome<()> {
     let messages = open(options)?;
-    let thread = messages.thread(1).map_err(refused)?;
-    let _name = messages.publish(name).map_err(refused)?;
-    println!("serving");
+    let (thread, _name) = serving(&messages, name)?;
     let mut buffer = vec![0; 1 << 20];
-    for line in std::io::stdin().lines() {
-        let line = line.map_err(|error| Failure::Refused(format!("standard input: {error}")))?;
+    for line in cli::lines() {
+        let line = line?;
         let count = if line.trim().is_empty() { 1 } else { cli::number("the count", line.trim())? };
         for _ in 0..count {
-            let got = thread.receive(Pattern::default(), &mut buffer).map_err(refused)?;
+            let got = thread.receive(Pattern::default(), &mut buffer)?;
             println!("{} bytes with tag {}", got.length, got.tag);
         }
     }
@@ -40,11 +38,10 @@ pub(crate) fn serve(options: Options, name: &str) -> Outcome<()> {
 
 pub(crate) fn send(options: Options, node: u16, name: &str, tag: u32, bytes: usize) -> Outcome<()> {
     let messages = open(options)?;
-    let thread = messages.thread(1).map_err(refused)?;
-    let process = find(&messages, node, name)?;
-    messages.connect(process, PATIENCE).map_err(refused)?;
+    let (thread, to) = reaching(&messages, node, name)?;
+    messages.connect(to.process, PATIENCE)?;
     println!("sending");
-    thread.send(Endpoint { process, thread: 1 }, tag, &vec![7; bytes]).map_err(refused)?;
+    thread.send(to, tag, &vec![7; bytes])?;
     println!("sent");
     Ok(())
 }
@@ -54,12 +51,11 @@ pub(crate) fn wide(options: Options, node: u16, name: &str) -> Outcome<()> {
     const PARTS: usize = 4;
     const BYTES: usize = 20 << 20;
     let messages = open(options)?;
-    let thread = messages.thread(1).map_err(refused)?;
-    let to = Endpoint { process: find(&messages, node, name)?, thread: 1 };
+    let (thread, to) = reaching(&messages, node, name)?;
     let mut parts: Vec<Memory> = (0..PARTS).map(|_| vec![7; BYTES].into()).collect();
     for tag in 0..2 * PARTS as u32 {
         let memory = std::mem::take(&mut parts[tag as usize % PARTS]);
-        parts[tag as usize % PARTS] = ended(thread.send_dma(to, tag, memory, BYTES).map_err(refused)?)?;
+        parts[tag as usize % PARTS] = ended(thread.send_dma(to, tag, memory, BYTES)?)?;
     }
     println!("{} messages of {BYTES} bytes, from {PARTS} parts of memory", 2 * PARTS);
     Ok(())
@@ -67,13 +63,11 @@ pub(crate) fn wide(options: Options, node: u16, name: &str) -> Outcome<()> {
 
 pub(crate) fn echo(options: Options, name: &str) -> Outcome<()> {
     let messages = open(options)?;
-    let thread = messages.thread(1).map_err(refused)?;
-    let _name = messages.publish(name).map_err(refused)?;
-    println!("serving");
+    let (thread, _name) = serving(&messages, name)?;
     let mut buffer = vec![0; 1 << 20];
     loop {
-        let got = thread.receive(Pattern::default(), &mut buffer).map_err(refused)?;
-        thread.send(got.from, got.tag, &buffer[..buffer.len().min(got.length as usize)]).map_err(refused)?;
+        let got = thread.receive(Pattern::default(), &mut buffer)?;
+        thread.send(got.from, got.tag, &buffer[..buffer.len().min(got.length as usize)])?;
         match got.tag {
             END => return Ok(()),
             UNLOCKED => {
@@ -89,8 +83,7 @@ pub(crate) fn echo(options: Options, name: &str) -> Outcome<()> {
 pub(crate) fn exchange(options: Options, node: u16, name: &str, count: u32, bytes: usize) -> Outcome<()> {
     let progress = options.progress;
     let messages = open(options)?;
-    let thread = messages.thread(1).map_err(refused)?;
-    let to = Endpoint { process: find(&messages, node, name)?, thread: 1 };
+    let (thread, to) = reaching(&messages, node, name)?;
     let (sent, mut got) = (vec![7; bytes], vec![0; bytes]);
     let mut times = Vec::new();
     // Some more, while connections are made and modes settle.
@@ -98,13 +91,11 @@ pub(crate) fn exchange(options: Options, node: u16, name: &str, count: u32, byte
     for n in 0..before + count {
         let begun = Instant::now();
         let tag = if n + 1 == before + count { END } else { 0 };
-        thread.send(to, tag, &sent).map_err(refused)?;
-        thread.receive(Pattern::exactly(to, tag), &mut got).map_err(refused)?;
+        thread.send(to, tag, &sent)?;
+        thread.receive(Pattern::exactly(to, tag), &mut got)?;
         times.push(begun.elapsed().as_secs_f64() * 1e6);
     }
-    if got != sent {
-        return Err(Failure::Check("the bytes that came back are others".into()));
-    }
+    cli::check(got == sent, || "the bytes that came back are others".into())?;
     let times = &mut times[before as usize..];
     times.sort_by(f64::total_cmp);
     let at = |part: usize| times.get(times.len() * part / 100).copied().unwrap_or(0.0);
@@ -116,9 +107,7 @@ pub(crate) fn exchange(options: Options, node: u16, name: &str, count: u32, byte
 pub(crate) fn threshold(options: Options, node: u16, name: &str, count: u32) -> Outcome<()> {
     let (floor, most) = (options.config.floor() as usize, options.config.eager as usize);
     let messages = open(options)?;
-    let thread = messages.thread(1).map_err(refused)?;
-    let process = find(&messages, node, name)?;
-    let to = Endpoint { process, thread: 1 };
+    let (thread, to) = reaching(&messages, node, name)?;
     // Between the bounds, and beyond both.
     let lengths: Vec<usize> =
         (0..).map(|n| (floor / 2 + 1 + n) << n).take_while(|length| *length <= 2 * most).collect();
@@ -128,8 +117,8 @@ pub(crate) fn threshold(options: Options, node: u16, name: &str, count: u32) -> 
         seed = seed.wrapping_add(37);
         sent.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at as u8 ^ (at >> 8) as u8 ^ seed) | 1);
         got.fill(0);
-        thread.send(to, tag, &sent[..length]).map_err(refused)?;
-        thread.receive(Pattern::exactly(to, tag), got).map_err(refused)?;
+        thread.send(to, tag, &sent[..length])?;
+        thread.receive(Pattern::exactly(to, tag), got)?;
         match got[..length] == sent[..length] && got[length..].iter().all(|byte| *byte == 0) {
             true => Ok(()),
             false => Err(Failure::Check(format!("{length} bytes that came back are others"))),
@@ -150,7 +139,7 @@ pub(crate) fn threshold(options: Options, node: u16, name: &str, count: u32) -> 
             let may = |length: &&usize| locked == "both" || **length <= most;
             lengths.iter().filter(may).try_for_each(|length| exchange(0, *length, &mut buffers))?;
         }
-        let eager = messages.eager(process).ok_or(Failure::Check("it is not connected".into()))?;
+        let eager = messages.eager(to.process).ok_or(Failure::Check("it is not connected".into()))?;
         let (threshold, slots, requests) = (eager.threshold, eager.slots, eager.requests);
         println!("{locked} may lock memory: up to {threshold} bytes; {slots} to slots, {requests} requests");
     }
@@ -160,23 +149,23 @@ pub(crate) fn threshold(options: Options, node: u16, name: &str, count: u32) -> 
 /// A process that does not receive delays what it is sent, and nothing else.
 pub(crate) fn full(options: Options, full: (u16, &str), other: (u16, &str), count: u32) -> Outcome<()> {
     let messages = open(options)?;
-    let thread = messages.thread(1).map_err(refused)?;
+    let thread = messages.thread(1)?;
     let endpoint = |(node, name)| Ok::<_, Failure>(Endpoint { process: find(&messages, node, name)?, thread: 1 });
     let (full, other) = (endpoint(full)?, endpoint(other)?);
     let handles = (0..count).map(|tag| thread.send_copy(full, tag, &tag.to_le_bytes()));
-    let handles = handles.collect::<Result<Vec<_>, _>>().map_err(refused)?;
+    let handles = handles.collect::<Result<Vec<_>, _>>()?;
     println!("sending");
     for _ in 0..EXCHANGES {
         let mut back = [0; 8];
-        thread.send(other, 0, b"and back").map_err(refused)?;
-        thread.receive(Pattern::exactly(other, 0), &mut back).map_err(refused)?;
+        thread.send(other, 0, b"and back")?;
+        thread.receive(Pattern::exactly(other, 0), &mut back)?;
     }
-    thread.send(other, END, b"").map_err(refused)?;
-    thread.receive(Pattern::exactly(other, END), &mut []).map_err(refused)?;
+    thread.send(other, END, b"")?;
+    thread.receive(Pattern::exactly(other, END), &mut [])?;
     let early = handles.iter().filter(|handle| handle.test()).count();
     println!("{EXCHANGES} exchanges with another; {early} of {count} had been received");
     for handle in handles {
-        handle.wait().outcome.map_err(refused)?;
+        handle.wait().outcome?;
     }
     println!("all received");
     Ok(())

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Statements of the papers: of one process, or of one and another, which performs its orders.
 
-use super::{PATIENCE, ended, find, open, refused};
+use super::{PATIENCE, ended, must, open, reaching, serving};
 use std::time::Duration;
 use telegraphos_guest_tests::cli::{Failure, Outcome};
-use telegraphos_msg::{Config, Endpoint, Error, Handle, Memory, Options, Pattern, SingleBuffer, Thread};
+use telegraphos_msg::{Config, Endpoint, Error, Handle, Memory, Messages, Options, Pattern, SingleBuffer, Thread};
 
-/// What a process that takes messages is to do: the tag of what its thread `ORDERS` gets. An answer has the same one.
+/// What a process that takes messages is to do: the tag of what its thread 1 gets. An answer has the same one.
 mod order {
     /// Takes the message with this tag, and answers.
     pub(super) const TAKE: u32 = 1;
@@ -19,8 +19,7 @@ mod order {
     pub(super) const END: u32 = 5;
 }
 
-/// Threads of both processes: for orders, and for what they are about.
-const ORDERS: u32 = 1;
+/// The thread of both processes that orders are about; they go to thread 1.
 const DATA: u32 = 2;
 /// Of a message that boards move.
 const BYTES: usize = 300_000;
@@ -28,14 +27,10 @@ const BYTES: usize = 300_000;
 /// Something that does not happen has not happened within this time.
 const NOT: Duration = Duration::from_millis(300);
 
-fn must(condition: bool, what: &str) -> Outcome<()> {
-    if condition { Ok(()) } else { Err(Failure::Check(what.into())) }
-}
-
 /// The memory of a receive that has got a message of `BYTES` to a thread.
 fn came(handle: Handle, to: &Thread<'_>) -> Outcome<Memory> {
     let done = handle.wait();
-    let came = done.outcome.map_err(refused)?.ok_or(Failure::Check("a receive without a message".into()))?;
+    let came = done.outcome?.ok_or(Failure::Check("a receive without a message".into()))?;
     super::bytes::check(&came, to.endpoint(), BYTES, &done.memory)?;
     Ok(done.memory)
 }
@@ -44,14 +39,14 @@ fn came(handle: Handle, to: &Thread<'_>) -> Outcome<Memory> {
 pub(crate) fn bounds() -> Outcome<()> {
     const LONGEST: usize = 2_095_872;
     let messages = open(Config::paper())?;
-    let (from, to) = (messages.thread(1).map_err(refused)?, messages.thread(2).map_err(refused)?);
+    let (from, to) = (messages.thread(1)?, messages.thread(2)?);
     let bytes = super::bytes::of(from.endpoint(), to.endpoint(), 9, LONGEST + 1);
     std::thread::scope(|scope| {
         let sending = scope.spawn(|| from.send(to.endpoint(), 9, &bytes[..LONGEST]));
         let mut buffer = vec![0; LONGEST];
-        let got = to.receive_timeout(Pattern::exactly(from.endpoint(), 9), &mut buffer, PATIENCE).map_err(refused)?;
+        let got = to.receive_timeout(Pattern::exactly(from.endpoint(), 9), &mut buffer, PATIENCE)?;
         super::bytes::check(&got, to.endpoint(), LONGEST, &buffer)?;
-        sending.join().map_err(|_| Failure::Check("the sender has panicked".into()))?.map_err(refused)
+        Ok::<_, Failure>(sending.join().map_err(|_| Failure::Check("the sender has panicked".into()))??)
     })?;
     match from.send(to.endpoint(), 9, &bytes) {
         Err(Error::Refused(refused)) => println!("{LONGEST} bytes arrived; one more: {refused}"),
@@ -63,34 +58,33 @@ pub(crate) fn bounds() -> Outcome<()> {
 /// Performs the orders of another process, until [`order::END`].
 pub(crate) fn taker(options: Options, name: &str) -> Outcome<()> {
     let messages = open(options)?;
-    let (orders, data) = (messages.thread(ORDERS).map_err(refused)?, messages.thread(DATA).map_err(refused)?);
-    let _name = messages.publish(name).map_err(refused)?;
-    println!("serving");
+    let data = messages.thread(DATA)?;
+    let (orders, _name) = serving(&messages, name)?;
     // The same memory for all.
     let mut memory = Memory::from(vec![0; BYTES]);
     let mut single = None;
     loop {
         let mut word = [0; 4];
-        let got = orders.receive(Pattern::default(), &mut word).map_err(refused)?;
-        let answer = |word: u32| orders.send(got.from, got.tag, &word.to_le_bytes()).map_err(refused);
+        let got = orders.receive(Pattern::default(), &mut word)?;
+        let answer = |word: u32| orders.send(got.from, got.tag, &word.to_le_bytes());
         let from = Endpoint { thread: DATA, ..got.from };
         let pattern = Pattern::exactly(from, u32::from_le_bytes(word));
         match got.tag {
             order::TAKE => {
-                memory = came(data.receive_dma(pattern, std::mem::take(&mut memory)).map_err(refused)?, &data)?;
+                memory = came(data.receive_dma(pattern, std::mem::take(&mut memory))?, &data)?;
             }
             order::BEGIN => {
-                let receive = data.receive_copy(pattern, BYTES).map_err(refused)?;
+                let receive = data.receive_copy(pattern, BYTES)?;
                 must(!receive.wait_timeout(NOT), "a receive has ended without a message")?;
                 answer(0)?;
                 came(receive, &data)?;
             }
-            order::OPEN => single = Some(SingleBuffer::open(&data, Pattern::default(), 1 << 20).map_err(refused)?),
+            order::OPEN => single = Some(SingleBuffer::open(&data, Pattern::default(), 1 << 20)?),
             order::USE => {
                 let buffer = single.as_mut().ok_or(Failure::Check("there is no single buffer".into()))?;
                 let used =
                     |bytes: &[u8]| bytes.first().filter(|first| bytes.iter().all(|byte| byte == *first)).copied();
-                let (first, length) = buffer.next(|_, got| (used(got), got.len() as u32)).map_err(refused)?;
+                let (first, length) = buffer.next(|_, got| (used(got), got.len() as u32))?;
                 answer(length << 8 | u32::from(first.unwrap_or(0)))?;
                 continue;
             }
@@ -103,18 +97,24 @@ pub(crate) fn taker(options: Options, name: &str) -> Outcome<()> {
 
 /// A process that performs orders.
 struct Taker<'a> {
-    orders: &'a Thread<'a>,
+    orders: Thread<'a>,
     at: Endpoint,
 }
 
-impl Taker<'_> {
+impl<'a> Taker<'a> {
+    /// That of a name, and where its data goes.
+    fn of(messages: &'a Messages, node: u16, name: &str) -> Outcome<(Taker<'a>, Endpoint)> {
+        let (orders, at) = reaching(messages, node, name)?;
+        Ok((Taker { orders, at }, Endpoint { thread: DATA, ..at }))
+    }
+
     fn tell(&self, order: u32, word: u32) -> Outcome<()> {
-        self.orders.send(self.at, order, &word.to_le_bytes()).map_err(refused)
+        Ok(self.orders.send(self.at, order, &word.to_le_bytes())?)
     }
 
     fn answer(&self, order: u32) -> Outcome<u32> {
         let mut word = [0; 4];
-        self.orders.receive_timeout(Pattern::exactly(self.at, order), &mut word, PATIENCE).map_err(refused)?;
+        self.orders.receive_timeout(Pattern::exactly(self.at, order), &mut word, PATIENCE)?;
         Ok(u32::from_le_bytes(word))
     }
 
@@ -127,13 +127,11 @@ impl Taker<'_> {
 /// SPEC item 32: a send ends when its bytes have been taken, and the receiver chooses the order.
 pub(crate) fn rendezvous(options: Options, node: u16, name: &str) -> Outcome<()> {
     let messages = open(options)?;
-    let (orders, from) = (messages.thread(ORDERS).map_err(refused)?, messages.thread(DATA).map_err(refused)?);
-    let process = find(&messages, node, name)?;
-    let taker = Taker { orders: &orders, at: Endpoint { process, thread: ORDERS } };
-    let to = Endpoint { process, thread: DATA };
+    let from = messages.thread(DATA)?;
+    let (taker, to) = Taker::of(&messages, node, name)?;
     let send = |tag| from.send_dma(to, tag, super::bytes::of(from.endpoint(), to, tag, BYTES), BYTES);
     // Sent first: three sends wait for their receives, which are made the other way round.
-    let mut sends = (0..3).map(send).collect::<Result<Vec<_>, _>>().map_err(refused)?;
+    let mut sends = (0..3).map(send).collect::<Result<Vec<_>, _>>()?;
     for tag in [2, 1, 0] {
         let last = sends.pop().ok_or(Failure::Check("no send is left".into()))?;
         must(!last.wait_timeout(NOT), "a send has ended before its bytes were taken")?;
@@ -143,7 +141,7 @@ pub(crate) fn rendezvous(options: Options, node: u16, name: &str) -> Outcome<()>
     }
     // Received first.
     taker.ask(order::BEGIN, 5)?;
-    let sent = send(5).map_err(refused)?;
+    let sent = send(5)?;
     taker.answer(order::BEGIN)?;
     ended(sent)?;
     taker.tell(order::END, 0)?;
@@ -154,14 +152,12 @@ pub(crate) fn rendezvous(options: Options, node: u16, name: &str) -> Outcome<()>
 /// SPEC item 34: the first message comes while its thread does something else; the second waits until that was used.
 pub(crate) fn single(options: Options, node: u16, name: &str) -> Outcome<()> {
     let messages = open(options)?;
-    let (orders, from) = (messages.thread(ORDERS).map_err(refused)?, messages.thread(DATA).map_err(refused)?);
-    let process = find(&messages, node, name)?;
-    let taker = Taker { orders: &orders, at: Endpoint { process, thread: ORDERS } };
-    let to = Endpoint { process, thread: DATA };
+    let from = messages.thread(DATA)?;
+    let (taker, to) = Taker::of(&messages, node, name)?;
     taker.ask(order::OPEN, 0)?;
     for bytes in [100, 100_000_u32] {
         let sends = [b'1', b'2', b'3'].map(|byte| from.send_copy(to, 0, &vec![byte; bytes as usize]));
-        let sends = sends.into_iter().collect::<Result<Vec<_>, _>>().map_err(refused)?;
+        let sends = sends.into_iter().collect::<Result<Vec<_>, _>>()?;
         for (send, byte) in sends.iter().zip([b'1', b'2', b'3']) {
             must(send.wait_timeout(PATIENCE), "a message has not come into the free buffer")?;
             let ended = sends.iter().filter(|send| send.wait_timeout(NOT)).count();

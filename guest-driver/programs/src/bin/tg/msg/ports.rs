@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 use telegraphos::{Node, Queue, RemoteQueue};
-use telegraphos_guest_tests::cli::{Failure, Outcome};
+use telegraphos_guest_tests::cli::{self, Failure, Outcome};
 
 /// Something that does not happen has not happened within this time.
 const NOT: Duration = Duration::from_secs(1);
@@ -40,9 +40,7 @@ fn sends_while_blocked(ports: &[Mutex<Port>]) -> Outcome<bool> {
         });
         let in_time = is_sent.recv_timeout(NOT) != Err(RecvTimeoutError::Timeout);
         let came = waiting.join().map_err(|_| Failure::Check("the thread that waits has panicked".into()))??;
-        if in_time != came.is_some() {
-            return Err(Failure::Check(format!("sent in time: {in_time}, but {came:?} came")));
-        }
+        cli::check(in_time == came.is_some(), || format!("sent in time: {in_time}, but {came:?} came"))?;
         Ok(in_time)
     })
 }
@@ -57,9 +55,7 @@ pub(crate) fn ports() -> Outcome<()> {
         let ports = queues.into_iter().map(port).collect::<Outcome<Vec<_>>>()?;
         let sends = sends_while_blocked(&ports)?;
         println!("{count} port(s): a message is sent while a thread blocks in one: {sends}");
-        if sends != expected {
-            return Err(Failure::Check(format!("with {count} port(s) expected {expected}")));
-        }
+        cli::check(sends == expected, || format!("with {count} port(s) expected {expected}"))?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 //! Processes of other clusters, and gateways to them (SPEC item 42).
 
 use super::wrong::is_refused;
-use super::{PATIENCE, find, open, refused};
+use super::{PATIENCE, open, reaching};
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -36,7 +36,7 @@ pub(crate) fn key(path: &str) -> Outcome<Vec<u8>> {
 
 pub(crate) fn gateway(options: Options, name: &str) -> Outcome<()> {
     let messages = open(options)?;
-    let _name = messages.publish(name).map_err(refused)?;
+    let _name = messages.publish(name)?;
     if let Some(at) = messages.listens_at() {
         println!("listening at {at}");
     }
@@ -65,9 +65,9 @@ pub(crate) fn gateway(options: Options, name: &str) -> Outcome<()> {
 
 pub(crate) fn far(options: Options, node: u16, name: &str) -> Outcome<()> {
     let messages = open(options)?;
-    let thread = messages.thread(1).map_err(refused)?;
-    let process = find(&messages, node, name)?;
-    messages.connect(process, PATIENCE).map_err(refused)?;
+    let (thread, to) = reaching(&messages, node, name)?;
+    let process = to.process;
+    messages.connect(process, PATIENCE)?;
     let absent = Endpoint { process, thread: 9 };
     for (what, length) in [("a thread that is not there", 8), ("a long message to it", 100_000)] {
         let sent = thread.send(absent, 0, &vec![7; length]);
@@ -81,7 +81,7 @@ pub(crate) fn far(options: Options, node: u16, name: &str) -> Outcome<()> {
     }
     is_refused("a name that is not published", messages.find(node, "unpublished"), "no process of node")?;
     // The process is still there.
-    thread.send(Endpoint { process, thread: 1 }, 5, b"whole").map_err(refused)
+    Ok(thread.send(to, 5, b"whole")?)
 }
 
 /// Connects without a key, and says what is no hello; how many bytes came back until the end.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What cannot be done says why, and nothing else happens.
 
-use super::{PATIENCE, open, refused};
+use super::{PATIENCE, open};
 use std::time::Duration;
 use telegraphos::Node;
-use telegraphos_guest_tests::cli::{Failure, Outcome};
+use telegraphos_guest_tests::cli::{self, Failure, Outcome};
 use telegraphos_msg::{Config, Endpoint, Error, Memory, Messages, Options, Pattern, Process};
 
 /// A node that is not there.
@@ -26,12 +26,12 @@ pub(crate) fn wrong() -> Outcome<()> {
     configurations()?;
     let config = Config { threads: 2, sends: 2, receives: 2, longest: 1 << 20, ..Config::default() };
     let messages = open(config)?;
-    let one = messages.thread(1).map_err(refused)?;
+    let one = messages.thread(1)?;
     is_refused("a thread that is open", messages.thread(1), "thread 1 is open already; choose another number")?;
-    let two = messages.thread(2).map_err(refused)?;
+    let two = messages.thread(2)?;
     is_refused("a third thread", messages.thread(3), "2 threads are open, which is the limit")?;
     let me = messages.process();
-    let name = messages.publish("wrong").map_err(refused)?;
+    let name = messages.publish("wrong")?;
     is_refused("a name that is taken", messages.publish("wrong"), "already exports that name")?;
     drop(name);
     is_refused("a name that is not published", messages.find(me.node, "wrong"), "no process of node")?;
@@ -55,28 +55,24 @@ pub(crate) fn wrong() -> Outcome<()> {
     is_refused("a third send", one.send_copy(two.endpoint(), 0, b"c"), "2 sends have not ended, which is the limit")?;
     for (send, byte) in sends.into_iter().zip(*b"ab") {
         let mut got = [0];
-        two.receive_timeout(Pattern::default(), &mut got, PATIENCE).map_err(refused)?;
-        send.map_err(refused)?.wait().outcome.map_err(refused)?;
-        if got != [byte] {
-            return Err(Failure::Check(format!("{got:?} came: expected {byte}")));
-        }
+        two.receive_timeout(Pattern::default(), &mut got, PATIENCE)?;
+        send?.wait().outcome?;
+        cli::check(got == [byte], || format!("{got:?} came: expected {byte}"))?;
     }
     let receives = [two.receive_copy(Pattern::default(), 1), two.receive_copy(Pattern::default(), 1)];
     is_refused("a third receive", two.receive_copy(Pattern::default(), 1), "2 receives have not ended")?;
     for receive in receives {
-        let receive = receive.map_err(refused)?;
-        if !receive.withdraw() {
-            return Err(Failure::Check("a receive without a message was not withdrawn".into()));
-        }
+        let receive = receive?;
+        cli::check(receive.withdraw(), || "a receive without a message was not withdrawn".into())?;
         is_refused("a receive that was withdrawn", receive.wait().outcome, "it was withdrawn")?;
     }
     let short = two.receive_timeout(Pattern::default(), &mut [0], Duration::from_millis(10));
     is_refused("a receive without a sender", short, "no message within 10ms")?;
     // A thread that is closed, and then all.
-    let receive = two.receive_copy(Pattern::default(), 1).map_err(refused)?;
+    let receive = two.receive_copy(Pattern::default(), 1)?;
     drop(two);
     is_refused("a receive of a thread that has ended", receive.wait().outcome, "the receiving thread was closed")?;
-    let receive = one.receive_copy(Pattern::default(), 1).map_err(refused)?;
+    let receive = one.receive_copy(Pattern::default(), 1)?;
     drop(one);
     drop(messages);
     is_refused("a receive of messages that have ended", receive.wait().outcome, "was closed")

@@ -2,13 +2,15 @@
 //! What children do: one action each, which may end them.
 
 use super::syncs::{GUARDED, LOCK};
-use super::trouble::{REFUSED, Trouble, WRONG, number};
+use super::trouble::{self, REFUSED, Trouble, WRONG, in_child, limit_locked_memory, number};
+use std::os::unix::process::ExitStatusExt;
 use std::time::{Duration, Instant};
 use telegraphos::sync::{Barrier, TicketLock};
 use telegraphos::{LaunchStyle, Node, NodeId, Remote, Rights};
 use telegraphos_guest_tests::child::{say, wait_for_go};
 use telegraphos_guest_tests::cli::{Failure, Outcome};
 use telegraphos_guest_tests::launch::{Arguments, AtomicOp, Launcher, Operation};
+use telegraphos_guest_tests::patience::{YIELD, becomes};
 use telegraphos_guest_tests::peers::import_patiently;
 use telegraphos_guest_tests::{random, raw};
 use telegraphos_wire::context;
@@ -36,6 +38,14 @@ fn import(node: &Node, id: &str, name: &str, wanted: &str) -> Result<Remote, Tro
     Ok(node.import(number(id)? as NodeId, name).rights(rights(wanted)).open()?)
 }
 
+/// Imports, says so, and waits for the line to go on.
+fn import_and_wait(id: &str, name: &str, wanted: &str) -> Result<Remote, Trouble> {
+    let remote = import(&Node::open()?, id, name, wanted)?;
+    say("ready");
+    wait_for_go();
+    Ok(remote)
+}
+
 fn act(args: &[&str]) -> Result<(), Trouble> {
     match *args {
         // Opens the board.
@@ -50,20 +60,14 @@ fn act(args: &[&str]) -> Result<(), Trouble> {
         }
         // Imports, waits, stores a word or loads it.
         ["store", id, name, wanted, offset, value] => {
-            let node = Node::open()?;
-            let remote = import(&node, id, name, wanted)?;
-            say("ready");
-            wait_for_go();
+            let remote = import_and_wait(id, name, wanted)?;
             // SAFETY: the test chose a mapped offset; whether the access is allowed is what it tests.
             unsafe { raw::store::<u64>(remote.as_ptr(), number(offset)?, number(value)?) };
             remote.quiet()?;
             say("stored");
         }
         ["load", id, name, wanted, offset] => {
-            let node = Node::open()?;
-            let remote = import(&node, id, name, wanted)?;
-            say("ready");
-            wait_for_go();
+            let remote = import_and_wait(id, name, wanted)?;
             // SAFETY: as above.
             let value = unsafe { raw::load::<u64>(remote.as_ptr(), number(offset)?) };
             say(format_args!("loaded {value}"));
@@ -81,10 +85,7 @@ fn act(args: &[&str]) -> Result<(), Trouble> {
         }
         // Imports, waits, touches again and again until it dies. Loads must be all ones by then.
         ["until-sigbus", id, name, what] => {
-            let node = Node::open()?;
-            let remote = import(&node, id, name, "rw")?;
-            say("ready");
-            wait_for_go();
+            let remote = import_and_wait(id, name, "rw")?;
             let deadline = Instant::now() + Duration::from_secs(30);
             while Instant::now() < deadline {
                 match what {
@@ -103,8 +104,7 @@ fn act(args: &[&str]) -> Result<(), Trouble> {
         }
         // Imports, stores in a loop from now on, until it dies.
         ["store-loop", id, name] => {
-            let node = Node::open()?;
-            let remote = import(&node, id, name, "rw")?;
+            let remote = import(&Node::open()?, id, name, "rw")?;
             say("ready");
             let deadline = Instant::now() + Duration::from_secs(60);
             let mut value = 0;
@@ -117,8 +117,7 @@ fn act(args: &[&str]) -> Result<(), Trouble> {
         }
         // Exports until it gets the line to end, or is killed.
         ["export", name, size, mode] => {
-            let mode = u32::from_str_radix(mode, 8).map_err(|_| Trouble::Wrong(format!("{mode:?} is no mode")))?;
-            let segment = Node::open()?.export(name, number(size)?).mode(mode).create()?;
+            let segment = Node::open()?.export(name, number(size)?).mode(trouble::mode(mode)?).create()?;
             say("exported");
             wait_for_go();
             segment.close()?;
@@ -126,12 +125,7 @@ fn act(args: &[&str]) -> Result<(), Trouble> {
         }
         // Exports under a limit on locked memory.
         ["export-limited", limit, name, size] => {
-            let limit = Some(number(limit)?);
-            rustix::process::setrlimit(
-                rustix::process::Resource::Memlock,
-                rustix::process::Rlimit { current: limit, maximum: limit },
-            )
-            .map_err(|e| Trouble::Wrong(format!("setrlimit: {e}")))?;
+            limit_locked_memory(limit)?;
             Node::open()?.export(name, number(size)?).create()?;
             say("exported");
         }
@@ -139,22 +133,18 @@ fn act(args: &[&str]) -> Result<(), Trouble> {
         ["register-and-copy", id, name] => super::registrations::copy_until_killed(id, name)?,
         // Forks, again and again; each child exports by the descriptor that it has inherited, and ends.
         ["export-forked", limit, name, size, times] => {
-            let limit = Some(number(limit)?);
-            rustix::process::setrlimit(
-                rustix::process::Resource::Memlock,
-                rustix::process::Rlimit { current: limit, maximum: limit },
-            )
-            .map_err(|e| Trouble::Wrong(format!("setrlimit: {e}")))?;
+            limit_locked_memory(limit)?;
             let (node, size) = (Node::open()?, number(size)?);
             for child in 0..number(times)? {
                 let name = format!("{name}-{child}");
-                in_child(|| match node.export(&name, size).create() {
+                let ended = in_child(|| match node.export(&name, size).create() {
                     Ok(segment) => {
                         std::mem::forget(segment);
                         0
                     }
                     Err(error) => error.errno(),
                 })?;
+                say(format_args!("exit {}", ended.code().unwrap_or(0)));
             }
         }
         // Takes all imports, counters and contexts that it can get: says how many of each.
@@ -207,7 +197,7 @@ fn act(args: &[&str]) -> Result<(), Trouble> {
         // Exports its own segment and works with that of another process, and with another node's, at the same time.
         ["exchange", mine, theirs, here, node, name, word] => exchange(mine, theirs, here, node, name, word)?,
         ["count", id, name, width, rounds, marks, mark] => {
-            count(&import(&Node::open()?, id, name, "rwa")?, width, number(rounds)?, number(marks)?, number(mark)?)?;
+            count(&import_and_wait(id, name, "rwa")?, width, number(rounds)?, number(marks)?, number(mark)?)?;
         }
         ["launch-steps", id, name, offset, rounds] => launch_steps(id, name, number(offset)?, number(rounds)?)?,
         // Launches atomics and copies, without end.
@@ -234,9 +224,7 @@ fn act(args: &[&str]) -> Result<(), Trouble> {
         ["launch-flood", name] => {
             let node = Node::open()?;
             let near = import(&node, &node.id().to_string(), name, "rwad")?;
-            let wrong = Trouble::Wrong;
-            let (launcher, arguments) =
-                (Launcher::of(&node).map_err(wrong)?, Arguments::of(&node, &near).map_err(wrong)?);
+            let (launcher, arguments) = (Launcher::of(&node)?, Arguments::of(&node, &near)?);
             let half = near.size() / 2;
             say("ready");
             for n in 0.. {
@@ -265,8 +253,6 @@ fn act(args: &[&str]) -> Result<(), Trouble> {
 
 /// Draws numbers by fetch-and-increment, and marks each as its own.
 fn count(word: &Remote, width: &str, rounds: u64, marks: u64, mark: u64) -> Result<(), Trouble> {
-    say("ready");
-    wait_for_go();
     let mut newest = None;
     for _ in 0..rounds {
         let drawn = match width {
@@ -359,45 +345,17 @@ fn barrier(node: &Node, name: &str, nodes: &str, me: u64, epochs: u64, shared: &
     Ok(())
 }
 
-/// Runs in a child of this process, and says how that ended.
-fn in_child(run: impl FnOnce() -> i32) -> Result<(), Trouble> {
-    // SAFETY: this process has one thread, so the child has all that it needs.
-    let pid = unsafe { libc::fork() };
-    if pid == 0 {
-        let code = run();
-        // SAFETY: nothing of the parent's is to be cleaned up here.
-        unsafe { libc::_exit(code) };
-    }
-    let mut status = 0;
-    // SAFETY: `status` outlives the call.
-    if pid < 0 || unsafe { libc::waitpid(pid, &mut status, 0) } != pid {
-        return Err(Trouble::Wrong(format!("fork: {}", std::io::Error::last_os_error())));
-    }
-    say(format_args!("exit {}", libc::WEXITSTATUS(status)));
-    Ok(())
-}
-
 fn fork(remote: &Remote) -> Result<(), Trouble> {
     remote.put64(0, 1)?;
     let at = remote.as_ptr();
-    // SAFETY: this process has one thread; the child only touches memory and exits.
-    let pid = unsafe { libc::fork() };
-    if pid == 0 {
+    let ended = in_child(|| {
         // SAFETY: the fault is what the test expects; nothing is mapped there in the child.
-        unsafe {
-            raw::store::<u64>(at, 0, 2);
-            libc::_exit(0);
-        }
-    }
-    let mut status = 0;
-    // SAFETY: `status` outlives the call.
-    if pid < 0 || unsafe { libc::waitpid(pid, &mut status, 0) } != pid {
-        return Err(Trouble::Wrong(format!("fork: {}", std::io::Error::last_os_error())));
-    }
-    if libc::WIFSIGNALED(status) {
-        say(format_args!("signal {}", libc::WTERMSIG(status)));
-    } else {
-        say(format_args!("exit {}", libc::WEXITSTATUS(status)));
+        unsafe { raw::store::<u64>(at, 0, 2) };
+        0
+    })?;
+    match ended.signal() {
+        Some(signal) => say(format_args!("signal {signal}")),
+        None => say(format_args!("exit {}", ended.code().unwrap_or(0))),
     }
     // The parent's window still works.
     remote.put64(0, 3)?;
@@ -420,13 +378,13 @@ fn exchange(mine: &str, theirs: &str, here: &str, node: &str, name: &str, word: 
             return Err(Trouble::Wrong(format!("round {round}: the far word is {found}")));
         }
         // In step with the other process.
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while segment.load::<u64>(0)? < round {
-            if Instant::now() > deadline {
-                return Err(Trouble::Wrong(format!("round {round}: the other process does not answer")));
-            }
-            std::thread::yield_now();
-        }
+        becomes(
+            Duration::from_secs(60),
+            YIELD,
+            || Ok(segment.load::<u64>(0)?),
+            |found| *found >= round,
+            |_| Trouble::Wrong(format!("round {round}: the other process does not answer")),
+        )?;
     }
     board.quiet()?;
     say("done");

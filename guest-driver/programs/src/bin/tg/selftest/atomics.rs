@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Atomics: previous values, linearisability, rights, alignment, launch styles (SPEC items 18 to 20).
 
-use super::context::{Context, Stop, Verdict, must, refused, same};
+use super::context::{Context, Verdict, must, refused, same};
+use super::control::{LAUNCH, ioctl, needs_lab};
 use std::collections::{BTreeMap, BTreeSet};
 use telegraphos::{AtomicWord, Error, LaunchStyle, Node, Outcome, READ_WRITE, Remote, Status};
+use telegraphos_guest_tests::child::Child;
 use telegraphos_guest_tests::launch::{Arguments, AtomicOp, Launcher, Operation};
 use telegraphos_guest_tests::random;
 use telegraphos_wire::context;
@@ -118,30 +120,24 @@ pub(crate) fn fetch_inc_by_processes(context: &mut Context<'_>) -> Verdict {
     let count = context.peers.all.len() as u64 * PROCESSES * ROUNDS;
     let word = shared(context, MARKS + 8 * count)?;
     let (node, name, rounds) = (word.node().to_string(), context.name("shared"), ROUNDS.to_string());
-    let place = context.peers.all.iter().position(|id| *id == context.me()).unwrap_or(0) as u64;
+    let place = context.place().1 as u64;
     let mut children = Vec::new();
     for process in 0..PROCESSES {
         let mark = (place * PROCESSES + process + 1).to_string();
         // Half of them through the lower half of the word, which is the same word.
         let width = if process % 2 == 0 { "8" } else { "4" };
-        let mut child = context.child(&["count", &node, &name, width, &rounds, &MARKS.to_string(), &mark])?;
-        child.expect("ready")?;
-        children.push(child);
+        children
+            .push(context.child_saying("ready", &["count", &node, &name, width, &rounds, &MARKS.to_string(), &mark])?);
     }
     context.sync()?;
     let begun = std::time::Instant::now();
-    for child in &mut children {
-        child.go()?;
-    }
-    for child in &mut children {
-        child.expect("done")?;
-        child.must_end(telegraphos_guest_tests::child::End::Code(0))?;
-    }
+    children.iter_mut().try_for_each(Child::go)?;
+    children.iter_mut().try_for_each(|child| child.must_end_saying("done"))?;
     context.note(format!("{PROCESSES} processes with {ROUNDS} each: {:.1?}", begun.elapsed()));
     context.sync()?;
     if context.me() == home(context) {
         same("the counter", word.get64(0)?, count)?;
-        let segment = context.kept("shared")?;
+        let segment = context.exported("shared")?;
         let mut drawn = vec![0; (context.peers.all.len() as u64 * PROCESSES) as usize];
         for number in 0..count {
             let mark: u64 = segment.load(MARKS + 8 * number)?;
@@ -187,12 +183,12 @@ pub(crate) fn swap_passes_on(context: &mut Context<'_>) -> Verdict {
         let found: u64 = word.swap(16, value(context.me(), round))?;
         out = out.wrapping_add(random::word(5, found));
     }
-    context.peers.send(home(context), 2, out).map_err(Stop::Bail)?;
+    context.tell(home(context), 2, out)?;
     context.sync()?;
     if context.me() == home(context) {
         let (mut came_out, mut went_in) = (random::word(5, word.get64(16)?), random::word(5, 0));
-        for id in &context.peers.all {
-            came_out = came_out.wrapping_add(context.peers.received(*id, 2).map_err(Stop::Bail)?);
+        for (id, out) in context.peers.all.iter().zip(context.heard_from_all(2)?) {
+            came_out = came_out.wrapping_add(out);
             for round in 0..ROUNDS {
                 went_in = went_in.wrapping_add(random::word(5, value(*id, round)));
             }
@@ -203,7 +199,7 @@ pub(crate) fn swap_passes_on(context: &mut Context<'_>) -> Verdict {
 }
 
 pub(crate) fn without_right(context: &mut Context<'_>) -> Verdict {
-    super::control::needs_lab(context)?;
+    needs_lab(context)?;
     let (mine, right) = context.neighbour(4096)?;
     mine.store(0, 41u64)?;
     context.sync()?;
@@ -249,11 +245,11 @@ fn raw_ioctl(node: &Node, style: LaunchStyle, remote: &Remote, offset: u64, size
         slot: 62,
         ..Default::default()
     };
-    super::control::ioctl(node, super::control::LAUNCH, &mut launch).map(|()| launch.value)
+    ioctl(node, LAUNCH, &mut launch).map(|()| launch.value)
 }
 
 pub(crate) fn unaligned(context: &mut Context<'_>) -> Verdict {
-    super::control::needs_lab(context)?;
+    needs_lab(context)?;
     let (mine, right) = context.neighbour(4096)?;
     for offset in 1..8u64 {
         let wide = right.fetch_inc::<u64>(64 + offset);
@@ -282,11 +278,8 @@ pub(crate) fn unaligned(context: &mut Context<'_>) -> Verdict {
     for style in [LaunchStyle::Plain, LaunchStyle::Special] {
         let found = raw_ioctl(context.node(), style, &right, 68, 8);
         must(found.is_err(), || format!("style {style:?} takes 8 bytes at 4"))?;
-        same(
-            format_args!("4 bytes at 4 in style {style:?}"),
-            raw_ioctl(context.node(), style, &right, 68, 4).is_ok(),
-            true,
-        )?;
+        let narrow = raw_ioctl(context.node(), style, &right, 68, 4);
+        same(format_args!("4 bytes at 4 in style {style:?}"), narrow.is_ok(), true)?;
     }
     context.sync()?;
     // Once by 8 bytes and once by 4, then three times at the upper half.
@@ -295,10 +288,10 @@ pub(crate) fn unaligned(context: &mut Context<'_>) -> Verdict {
 }
 
 pub(crate) fn styles_agree(context: &mut Context<'_>) -> Verdict {
-    super::control::needs_lab(context)?;
+    needs_lab(context)?;
     let (mine, right) = context.neighbour(2 * 65536)?;
     // Another file, so that other tests keep the style that they expect.
-    let node = Node::open_path(context.node().path())?;
+    let node = context.other_file()?;
     let name = context.name("data");
     let (far, own) = (node.import(right.node(), &name).open()?, node.import(context.me(), &name).open()?);
     for style in LaunchStyle::ALL {
@@ -319,12 +312,8 @@ pub(crate) fn styles_agree(context: &mut Context<'_>) -> Verdict {
         let found: Vec<u8> = (0..24).map(|n| mine.load(65536 + 2049 + n)).collect::<Result<_, _>>()?;
         must(found.iter().any(|b| *b != 0), || "nothing has come by copy".into())?;
         // Errors, too, are the same.
-        let overlap = telegraphos::copy(&own, 65536, &own, 65536 + 8, 16);
-        same(
-            format_args!("an overlap in style {style:?}"),
-            overlap.err().and_then(|e| e.status()),
-            Some(Status::Overlap),
-        )?;
+        let overlap = telegraphos::copy(&own, 65536, &own, 65536 + 8, 16).err().and_then(|e| e.status());
+        same(format_args!("an overlap in style {style:?}"), overlap, Some(Status::Overlap))?;
     }
     context.sync()
 }

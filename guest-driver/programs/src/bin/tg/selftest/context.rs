@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a test works with.
 
+use std::any::Any;
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 use telegraphos::{
     Error, JoinBuilder, Node, NodeId, Queue, QueueBuilder, Remote, RemoteQueue, ReplicaMode, Replicated,
@@ -11,7 +13,14 @@ use telegraphos::{
 use telegraphos_guest_tests::child::{Child, Ids};
 use telegraphos_guest_tests::cli::{Failure, Outcome};
 use telegraphos_guest_tests::peers::{Peers, import_patiently};
-use telegraphos_guest_tests::{queue, random, replica, user};
+use telegraphos_guest_tests::{patience, queue, random, replica, user};
+
+pub(crate) use telegraphos_guest_tests::patience::{MILLISECOND, YIELD};
+
+/// How long is waited for what must come.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
+/// How long is waited for what must not.
+pub(crate) const LONG: Duration = Duration::from_millis(50);
 
 /// Result of a test.
 pub(crate) type Verdict<T = ()> = Result<T, Stop>;
@@ -60,28 +69,13 @@ pub(crate) struct Context<'a> {
     step: u64,
     notes: Vec<String>,
     /// Kept until everybody has ended the test: a node that fails early must not pull memory from under the others.
-    kept: Vec<Arc<Segment>>,
-    /// As `kept`.
-    queues: Vec<Arc<Queue>>,
-    /// As `kept`.
-    replicas: Vec<Arc<Replicated>>,
+    kept: Vec<Arc<dyn Any>>,
     seed: u64,
 }
 
 impl<'a> Context<'a> {
     pub(crate) fn new(peers: &'a Peers, index: u64, seconds: Duration, patience: Duration) -> Context<'a> {
-        Context {
-            peers,
-            seconds,
-            patience,
-            index,
-            step: 0,
-            notes: Vec::new(),
-            kept: Vec::new(),
-            queues: Vec::new(),
-            replicas: Vec::new(),
-            seed: random::seed(),
-        }
+        Context { peers, seconds, patience, index, step: 0, notes: Vec::new(), kept: Vec::new(), seed: random::seed() }
     }
 
     pub(crate) fn begin(&mut self) -> Outcome<()> {
@@ -123,25 +117,24 @@ impl<'a> Context<'a> {
         format!("selftest-{}-{part}", self.index)
     }
 
-    /// Exports memory that everybody may reach, and keeps it until all have ended the test.
-    pub(crate) fn export(&mut self, part: &str, size: u64) -> Verdict<Arc<Segment>> {
-        let segment = Arc::new(self.node().export(&self.name(part), size).mode(0o606).create()?);
-        self.kept.push(segment.clone());
-        Ok(segment)
+    /// Keeps something until all have ended the test.
+    pub(crate) fn keep<T: 'static>(&mut self, it: T) -> Arc<T> {
+        let it = Arc::new(it);
+        self.kept.push(it.clone());
+        it
     }
 
-    /// Keeps a segment until all have ended the test.
-    pub(crate) fn keep(&mut self, segment: Segment) -> Arc<Segment> {
-        let segment = Arc::new(segment);
-        self.kept.push(segment.clone());
-        segment
+    /// Exports memory that everybody may reach, and keeps it until all have ended the test.
+    pub(crate) fn export(&mut self, part: &str, size: u64) -> Verdict<Arc<Segment>> {
+        let segment = self.node().export(&self.name(part), size).mode(0o606).create()?;
+        Ok(self.keep(segment))
     }
 
     /// A segment of this test that this node has exported.
-    pub(crate) fn kept(&self, part: &str) -> Verdict<Arc<Segment>> {
+    pub(crate) fn exported(&self, part: &str) -> Verdict<&Segment> {
         let name = self.name(part);
-        let found = self.kept.iter().find(|segment| segment.name() == name);
-        found.cloned().ok_or_else(|| Stop::Fail(format!("{name:?} is not exported here")))
+        let mut segments = self.kept.iter().filter_map(|it| it.downcast_ref::<Segment>());
+        segments.find(|segment| segment.name() == name).ok_or_else(|| format!("{name:?} is not exported here").into())
     }
 
     /// Imports a segment of this test that is being exported about now.
@@ -156,18 +149,11 @@ impl<'a> Context<'a> {
         Ok((mine, right))
     }
 
-    /// Keeps a queue until all have ended the test.
-    pub(crate) fn keep_queue(&mut self, queue: Queue) -> Arc<Queue> {
-        let queue = Arc::new(queue);
-        self.queues.push(queue.clone());
-        queue
-    }
-
     /// Makes a queue to which everybody may append, and keeps it until all have ended the test.
     pub(crate) fn queue(&mut self, part: &str, how: impl FnOnce(QueueBuilder) -> QueueBuilder) -> Verdict<Arc<Queue>> {
         let builder = Queue::create(self.node(), &self.name(part)).mode(0o602);
         let queue = how(builder).create()?;
-        Ok(self.keep_queue(queue))
+        Ok(self.keep(queue))
     }
 
     /// Imports a queue of this test that is being made about now.
@@ -195,9 +181,8 @@ impl<'a> Context<'a> {
         how: impl FnOnce(ReplicatedBuilder) -> ReplicatedBuilder,
     ) -> Verdict<Arc<Replicated>> {
         let builder = Replicated::create(self.node(), &self.name(part), size).mode(0o606);
-        let segment = Arc::new(how(builder).create()?);
-        self.replicas.push(segment.clone());
-        Ok(segment)
+        let segment = how(builder).create()?;
+        Ok(self.keep(segment))
     }
 
     /// Joins a replicated segment of this test that is being made about now.
@@ -209,13 +194,6 @@ impl<'a> Context<'a> {
     ) -> Verdict<Replicated> {
         let join = how(Replicated::join(self.node(), home, &self.name(part)).mode(0o606));
         Ok(replica::join_patiently(join, self.patience)?)
-    }
-
-    /// Keeps a copy until all have ended the test.
-    pub(crate) fn keep_copy(&mut self, copy: Replicated) -> Arc<Replicated> {
-        let copy = Arc::new(copy);
-        self.replicas.push(copy.clone());
-        copy
     }
 
     /// Replicated segments of every node as the home, each with copies at all others, in the order of the nodes; all
@@ -244,7 +222,7 @@ impl<'a> Context<'a> {
                 true => own.clone(),
                 false => {
                     let copy = self.join(home, &part(place), |join| join.replica_mode(mode))?;
-                    self.keep_copy(copy)
+                    self.keep(copy)
                 }
             });
         }
@@ -254,21 +232,55 @@ impl<'a> Context<'a> {
 
     /// How many nodes take part, and this one's place among them.
     pub(crate) fn place(&self) -> (usize, usize) {
-        let me = self.me();
-        (self.peers.all.len(), self.peers.all.iter().position(|id| *id == me).unwrap_or(0))
+        self.peers.place()
+    }
+
+    /// Tells a node a word, which it hears after the next step.
+    pub(crate) fn tell(&self, to: NodeId, slot: u64, word: u64) -> Verdict {
+        self.peers.send(to, slot, word).map_err(Stop::Bail)
+    }
+
+    pub(crate) fn tell_all(&self, slot: u64, word: u64) -> Verdict {
+        self.peers.all.iter().try_for_each(|id| self.tell(*id, slot, word))
+    }
+
+    /// What a node has told this one.
+    pub(crate) fn heard(&self, from: NodeId, slot: u64) -> Verdict<u64> {
+        self.peers.received(from, slot).map_err(Stop::Bail)
+    }
+
+    /// What each node has told this one, in order.
+    pub(crate) fn heard_from_all(&self, slot: u64) -> Verdict<Vec<u64>> {
+        self.peers.all.iter().map(|id| self.heard(*id, slot)).collect()
     }
 
     /// The seed of this node's data and that of the left neighbour's.
     pub(crate) fn seeds(&mut self) -> Verdict<(u64, u64)> {
-        let sent = self.peers.send(self.peers.right(), 0, self.seed);
-        sent.map_err(Stop::Bail)?;
+        self.tell(self.peers.right(), 0, self.seed)?;
         self.sync()?;
-        let peer_seed = self.peers.received(self.peers.left(), 0).map_err(Stop::Bail)?;
-        Ok((self.seed, peer_seed))
+        Ok((self.seed, self.heard(self.peers.left(), 0)?))
+    }
+
+    /// What was stored by this is there, and so have all nodes come here.
+    pub(crate) fn sync_behind(&mut self, stores: &impl Stores) -> Verdict {
+        stores.arrive()?;
+        self.sync()
+    }
+
+    /// Another open file of the board: it has contexts, objects and events of its own.
+    pub(crate) fn other_file(&self) -> Verdict<Node> {
+        Ok(Node::open_path(self.node().path())?)
     }
 
     pub(crate) fn child(&self, args: &[&str]) -> Verdict<Child> {
         Ok(Child::start(args, None, self.patience)?)
+    }
+
+    /// A process that has come so far that it says this.
+    pub(crate) fn child_saying(&self, word: &str, args: &[&str]) -> Verdict<Child> {
+        let mut child = self.child(args)?;
+        child.expect(word)?;
+        Ok(child)
     }
 
     /// A process of an ordinary user in the device's group.
@@ -286,18 +298,96 @@ impl<'a> Context<'a> {
 
     /// Waits until the state of an import is as wanted.
     pub(crate) fn state_becomes(&self, remote: &Remote, what: &str, wanted: impl Fn(&State) -> bool) -> Verdict {
-        let deadline = std::time::Instant::now() + Duration::from_secs(20);
-        loop {
-            let state = remote.state()?;
-            if wanted(&state) {
-                return Ok(());
-            }
-            if std::time::Instant::now() > deadline {
-                return Err(Stop::Fail(format!("the state of {:?} stays {state:?}: expected {what}", remote.name())));
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        becomes(
+            Duration::from_secs(20),
+            MILLISECOND,
+            || Ok(remote.state()?),
+            wanted,
+            |state| format!("the state of {:?} stays {state:?}: expected {what}", remote.name()),
+        )
+        .map(drop)
     }
+}
+
+/// Waits until what is found is as wanted, at most so long.
+pub(crate) fn becomes<T>(
+    limit: Duration,
+    pause: Duration,
+    look: impl FnMut() -> Verdict<T>,
+    wanted: impl Fn(&T) -> bool,
+    late: impl FnOnce(&T) -> String,
+) -> Verdict<T> {
+    patience::becomes(limit, pause, look, wanted, |last| Stop::Fail(late(last)))
+}
+
+/// The same for what is so, or is not yet.
+pub(crate) fn until(
+    limit: Duration,
+    pause: Duration,
+    ready: impl FnMut() -> Verdict<bool>,
+    late: impl FnOnce() -> String,
+) -> Verdict {
+    becomes(limit, pause, ready, |ready| *ready, |_| late()).map(drop)
+}
+
+/// The end of a thread.
+pub(crate) fn joined<T>(thread: ScopedJoinHandle<'_, Verdict<T>>) -> Verdict<T> {
+    thread.join().unwrap_or_else(|_| Err("a thread has panicked".into()))
+}
+
+/// Runs so many threads at once: what each comes to, or why the first stops that does.
+pub(crate) fn in_threads<T: Send>(count: u64, run: impl Fn(u64) -> Verdict<T> + Sync) -> Verdict<Vec<T>> {
+    std::thread::scope(|scope| {
+        let run = &run;
+        let threads: Vec<_> = (0..count).map(|thread| scope.spawn(move || run(thread))).collect();
+        let ends: Vec<Verdict<T>> = threads.into_iter().map(joined).collect();
+        ends.into_iter().collect()
+    })
+}
+
+/// Runs both ends of a test at once; the first that stops decides.
+pub(crate) fn both(here: impl FnOnce() -> Verdict + Send, there: impl FnOnce() -> Verdict) -> Verdict {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(here);
+        let result = there();
+        joined(thread).and(result)
+    })
+}
+
+/// What has stores, or elements, that may be on their way.
+pub(crate) trait Stores {
+    /// Waits until all of them are there.
+    fn arrive(&self) -> Result<(), Error>;
+}
+
+impl Stores for Remote {
+    fn arrive(&self) -> Result<(), Error> {
+        self.quiet()
+    }
+}
+
+impl Stores for RemoteQueue {
+    fn arrive(&self) -> Result<(), Error> {
+        self.quiet_timeout(SOON)
+    }
+}
+
+impl<T: Stores> Stores for Arc<T> {
+    fn arrive(&self) -> Result<(), Error> {
+        (**self).arrive()
+    }
+}
+
+impl Stores for Replicated {
+    fn arrive(&self) -> Result<(), Error> {
+        self.quiet_timeout(SOON)
+    }
+}
+
+/// Two other ordinary users in the device's group.
+pub(crate) fn two_users() -> Verdict<(Ids, Ids)> {
+    let (gid, _) = user::device_group().map_err(|e| e.to_string())?;
+    Ok(((user::ORDINARY + 1, gid), (user::ORDINARY + 2, gid)))
 }
 
 /// Ids of an ordinary user in the device's group, if this process may become one.

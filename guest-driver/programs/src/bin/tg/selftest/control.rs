@@ -2,23 +2,15 @@
 //! Names, secrets, nodes: which imports are admitted.
 
 use super::context::{Context, Stop, Verdict, refused, same};
-use std::os::fd::{AsFd, AsRawFd};
 use telegraphos::{NAME_MAX, Node, NodeId};
+use telegraphos_guest_tests::interface::call;
 use telegraphos_wire::{CStruct, uapi};
 
-/// The request number of an ioctl for a structure of `size` bytes.
-fn request(number: u8, size: usize) -> u32 {
-    let known = uapi::IOCTLS.iter().find(|ioctl| ioctl.number == number);
-    uapi::request(known.map_or(uapi::Direction::InOut, |ioctl| ioctl.direction), number, size)
-}
+pub(crate) use telegraphos_guest_tests::interface::call::structure as ioctl;
 
-/// An ioctl by number, past the library: 0 or the errno. The argument is a structure of the interface, whose size is
-/// filled in.
-pub(crate) fn ioctl<T>(node: &Node, number: u8, argument: &mut T) -> Result<(), i32> {
-    let at = std::ptr::from_mut(argument);
-    // SAFETY: every structure of the interface begins with its size.
-    unsafe { at.cast::<u32>().write(size_of::<T>() as u32) };
-    raw_ioctl(node, request(number, size_of::<T>()), at.cast())
+/// One with a structure that has a handle alone.
+pub(crate) fn by_handle(node: &Node, number: u8, handle: u32, flags: u32) -> call::Answer {
+    ioctl(node, number, &mut uapi::Handle { handle, flags, ..Default::default() })
 }
 
 /// Number of TG_IOCTL_LAUNCH.
@@ -41,16 +33,8 @@ pub(crate) fn needs_lab(context: &Context<'_>) -> Verdict {
 }
 
 /// An ioctl with a structure of these words, the first of which is its size.
-fn words_ioctl(node: &Node, number: u8, words: &mut [u32]) -> Result<(), i32> {
-    raw_ioctl(node, request(number, size_of_val(words)), words.as_mut_ptr().cast())
-}
-
-fn raw_ioctl(node: &Node, request: u32, argument: *mut libc::c_void) -> Result<(), i32> {
-    // SAFETY: `argument` is either a structure of the size in the request number, or an address the kernel must refuse.
-    match unsafe { libc::ioctl(node.as_fd().as_raw_fd(), request as _, argument) } {
-        -1 => Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)),
-        _ => Ok(()),
-    }
+fn words_ioctl(node: &Node, number: u8, words: &mut [u32]) -> call::Answer {
+    call::numbered(node, number, bytemuck::cast_slice_mut(words))
 }
 
 pub(crate) fn missing_name(context: &mut Context<'_>) -> Verdict {
@@ -83,7 +67,7 @@ pub(crate) fn duplicate_name(context: &mut Context<'_>) -> Verdict {
     let mine = context.export("data", 4096)?;
     mine.store(0, 1u64)?;
     refused("exporting a name twice", context.node().export(mine.name(), 4096).create(), libc::EEXIST)?;
-    let other = Node::open_path(context.node().path())?;
+    let other = context.other_file()?;
     refused("exporting it from another file", other.export(mine.name(), 4096).create(), libc::EEXIST)?;
     let own = context.import(context.me(), "data")?;
     same("a word of the first", own.get64(0)?, 1)
@@ -98,8 +82,7 @@ pub(crate) fn secret(context: &mut Context<'_>) -> Verdict {
     refused("an import with a wrong secret", import().secret(*b"sixteen bytes 0f").open(), libc::EACCES)?;
     let right = import().secret(secret).open()?;
     right.put64(0, 8)?;
-    right.quiet()?;
-    context.sync()?;
+    context.sync_behind(&right)?;
     same("the word", mine.load::<u64>(0)?, 8)?;
     context.sync()
 }
@@ -163,13 +146,8 @@ pub(crate) fn name_reuse(context: &mut Context<'_>) -> Verdict {
 /// What a program gets that speaks to the driver without the library.
 pub(crate) fn nonsense(context: &mut Context<'_>) -> Verdict {
     let node = context.node();
-    let name = |text: &[u8]| {
-        let mut name = [0; 64];
-        name[..text.len()].copy_from_slice(text);
-        name
-    };
     let export = uapi::Export {
-        name: name(b"selftest-nonsense"),
+        name: call::name("selftest-nonsense"),
         length: 4096,
         nodes: [!0; 4],
         rights_owner: 3,
@@ -177,29 +155,30 @@ pub(crate) fn nonsense(context: &mut Context<'_>) -> Verdict {
     };
     let import = uapi::Import { name: export.name, node: node.id().into(), rights: 1, ..Default::default() };
     let invalid = Err(libc::EINVAL);
-    let mut unterminated = uapi::Export { name: [b'x'; 64], ..export };
-    same("a name without end", ioctl(node, 1, &mut unterminated), invalid)?;
-    let mut dirty = uapi::Export { name: name(b"a\0b"), ..export };
-    same("a name with something behind its end", ioctl(node, 1, &mut dirty), invalid)?;
-    let mut rights = uapi::Export { rights_others: 0x8000, ..export };
-    same("unknown rights of an export", ioctl(node, 1, &mut rights), invalid)?;
-    let mut wanted = uapi::Import { rights: 0x8001, ..import };
-    same("unknown rights of an import", ioctl(node, 3, &mut wanted), invalid)?;
-    let mut none = uapi::Import { rights: 0, ..import };
-    same("an import without rights", ioctl(node, 3, &mut none), invalid)?;
-    let mut reserved = uapi::Import { reserved: 1, ..import };
-    same("a reserved field", ioctl(node, 3, &mut reserved), invalid)?;
-    let mut flags = uapi::Import { flags: 2, ..import };
-    same("an unknown flag of an import", ioctl(node, 3, &mut flags), invalid)?;
-    let mut handle = uapi::Handle { handle: 0, flags: 1, ..Default::default() };
-    same("a flag for a handle", ioctl(node, 4, &mut handle), invalid)?;
-    for number in [2, 4, 6] {
-        let mut handle = uapi::Handle { handle: 0xffff_ffff, ..Default::default() };
-        same(format_args!("a wild handle for ioctl {number}"), ioctl(node, number, &mut handle), Err(libc::EBADF))?;
+    for (what, export) in [
+        ("a name without end", uapi::Export { name: [b'x'; 64], ..export }),
+        ("a name with something behind its end", uapi::Export { name: call::name("a\0b"), ..export }),
+        ("unknown rights of an export", uapi::Export { rights_others: 0x8000, ..export }),
+    ] {
+        same(what, ioctl(node, 1, &mut { export }), invalid)?;
     }
-    let mut number = [0u64; 8];
-    same("an unknown ioctl", ioctl(node, 77, &mut number), Err(libc::ENOTTY))?;
-    same("an ioctl into nowhere", raw_ioctl(node, INFO, 8 as *mut libc::c_void), Err(libc::EFAULT))
+    for (what, import) in [
+        ("unknown rights of an import", uapi::Import { rights: 0x8001, ..import }),
+        ("an import without rights", uapi::Import { rights: 0, ..import }),
+        ("a reserved field", uapi::Import { reserved: 1, ..import }),
+        ("an unknown flag of an import", uapi::Import { flags: 2, ..import }),
+    ] {
+        same(what, ioctl(node, 3, &mut { import }), invalid)?;
+    }
+    same("a flag for a handle", by_handle(node, 4, 0, 1), invalid)?;
+    for number in [2, 4, 6] {
+        let wild = by_handle(node, number, 0xffff_ffff, 0);
+        same(format_args!("a wild handle for ioctl {number}"), wild, Err(libc::EBADF))?;
+    }
+    same("an unknown ioctl", ioctl(node, 77, &mut [0u64; 8]), Err(libc::ENOTTY))?;
+    // SAFETY: there is no memory at this address.
+    let nowhere = unsafe { call::raw(node, INFO, std::ptr::without_provenance_mut(8)) };
+    same("an ioctl into nowhere", nowhere, Err(libc::EFAULT))
 }
 
 const INFO: u32 = uapi::request(uapi::Direction::InOut, 0, size_of::<uapi::Info>());
@@ -258,7 +237,8 @@ pub(crate) fn sizes_and_flags(context: &mut Context<'_>) -> Verdict {
         ("a number of interface 1", INFO & !0xff00 | u32::from(b'T') << 8),
         ("a number of no type", INFO & !0xff00),
     ] {
-        let result = raw_ioctl(node, request, words.as_mut_ptr().cast());
+        // SAFETY: they are as long as the request numbers say.
+        let result = unsafe { call::raw(node, request, words.as_mut_ptr().cast()) };
         same(what, result, Err(libc::ENOTTY))?;
     }
     let lab = lab(node);

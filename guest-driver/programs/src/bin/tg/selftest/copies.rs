@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Block copies (SPEC item 17): every byte arrives, and only where it belongs; what is refused; how they end.
 
-use super::context::{Context, Stop, Verdict, must, refused, same};
-use std::os::fd::AsRawFd;
+use super::context::{Context, LONG, SOON, Stop, Verdict, YIELD, in_threads, joined, must, refused, same, until};
+use super::control::{LAUNCH, ioctl, needs_lab};
+use super::queues::is_readable;
 use std::time::{Duration, Instant};
 use telegraphos::{Error, LaunchStyle, MAX_COPY, Operation, Remote, Rights, Segment, Status, copy, copy_nbi};
 use telegraphos_guest_tests::child::End;
@@ -201,8 +202,7 @@ fn raw_copy(context: &Context<'_>, to: (&Remote, u64), from: (&Remote, u64), len
         length,
         ..Default::default()
     };
-    super::control::ioctl(context.node(), super::control::LAUNCH, &mut launch)
-        .map_err(|e| (e, Status::from_u16(launch.status as u16)))
+    ioctl(context.node(), LAUNCH, &mut launch).map_err(|e| (e, Status::from_u16(launch.status as u16)))
 }
 
 /// From user level, past the library's checks.
@@ -217,7 +217,7 @@ fn launch_copy(launcher: &Launcher, to: (&Remote, u64), from: (&Remote, u64), le
 }
 
 pub(crate) fn refusals(context: &mut Context<'_>) -> Verdict {
-    super::control::needs_lab(context)?;
+    needs_lab(context)?;
     let four = four(context)?;
     let (source, target) = (four.source.remote()?, four.target.remote()?);
     let (far, far_too) = (&four.far_target, &four.far_source);
@@ -349,49 +349,34 @@ pub(crate) fn event_wakes(context: &mut Context<'_>) -> Verdict {
     fill(&four.source, 0, 4096, 3)?;
     context.sync()?;
     let patience = context.patience;
-    let results: Vec<Verdict> = std::thread::scope(|scope| {
-        let four = &four;
-        let threads: Vec<_> = (0..6u64)
-            .map(|thread| {
-                scope.spawn(move || -> Verdict {
-                    for round in 0..20 {
-                        let mut copy = four.far_target.put_nbi(thread * 8192, &four.source, 0, 1 + thread * 1000)?;
-                        let mut add = four.far_target.fetch_inc_nbi::<u64>(3 * UNIT + 8 * thread)?;
-                        copy.wait_event(Some(patience))?;
-                        same("a count", add.wait_event(Some(patience))?, round)?;
-                        // Done already: no event is missed that will not come.
-                        copy.wait_event(Some(patience))?;
-                    }
-                    Ok(())
-                })
-            })
-            .collect();
-        threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err("a thread panicked".into()))).collect()
-    });
-    results.into_iter().collect::<Verdict>()?;
+    in_threads(6, |thread| {
+        (0..20).try_for_each(|round| {
+            let mut copy = four.far_target.put_nbi(thread * 8192, &four.source, 0, 1 + thread * 1000)?;
+            let mut add = four.far_target.fetch_inc_nbi::<u64>(3 * UNIT + 8 * thread)?;
+            copy.wait_event(Some(patience))?;
+            same("a count", add.wait_event(Some(patience))?, round)?;
+            // Done already: no event is missed that will not come.
+            Ok(copy.wait_event(Some(patience))?)
+        })
+    })?;
     // A program's own poll: armed before the end and after it, the eventfd is signalled.
-    let node = telegraphos::Node::open_path(context.node().path())?;
+    let node = context.other_file()?;
     let right = node.import(context.peers.right(), &context.name("target")).open()?;
     let fd = node.completions()?;
-    let rings = |limit: i32| -> Verdict<bool> {
-        let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one descriptor, which outlives the call.
-        let ready = unsafe { libc::poll(&mut poll, 1, limit) } > 0;
+    let rings = |limit: Duration| -> Verdict<bool> {
+        let ready = is_readable(fd, limit)?;
         if ready {
-            let mut count = [0; 8];
-            rustix::io::read(fd, &mut count).map_err(|e| format!("reading the eventfd: {e}"))?;
+            rustix::io::read(fd, &mut [0; 8]).map_err(|e| format!("reading the eventfd: {e}"))?;
         }
         Ok(ready)
     };
-    same("an event before any operation", rings(20)?, false)?;
+    same("an event before any operation", rings(LONG)?, false)?;
     for after_end in [false, true] {
         let mut operation = right.fetch_inc_nbi::<u64>(3 * UNIT + 512)?;
-        let deadline = Instant::now() + patience;
-        while after_end && !operation.is_done() {
-            must(Instant::now() < deadline, || "an atomic does not end".into())?;
-        }
+        let armed = || Ok(!after_end || operation.is_done());
+        until(patience, YIELD, armed, || "an atomic does not end".into())?;
         operation.arm()?;
-        same("an event for an armed operation", rings(30_000)?, true)?;
+        same("an event for an armed operation", rings(SOON)?, true)?;
         must(operation.is_done(), || "an event came before the end of the only operation".into())?;
         same("what it found", operation.wait(None)?, u64::from(after_end))?;
     }
@@ -461,10 +446,8 @@ pub(crate) fn fence_orders(context: &mut Context<'_>) -> Verdict {
         drop(four.far_target.put_nbi(2 * UNIT, &four.source, 0, UNIT)?);
         context.node().fence()?;
         own.put64(3 * UNIT, round)?;
-        let deadline = Instant::now() + context.patience;
-        while four.target.load::<u64>(3 * UNIT)? < round {
-            must(Instant::now() < deadline, || "the flag does not come".into())?;
-        }
+        let flag = || Ok(four.target.load::<u64>(3 * UNIT)? >= round);
+        until(context.patience, YIELD, flag, || "the flag does not come".into())?;
         let pending = context.node().unfinished();
         same(format_args!("what is under way behind flag {round}"), pending, 0)?;
         same("the word ahead of the fence", four.far_target.get64(8)?, round)?;
@@ -475,13 +458,9 @@ pub(crate) fn fence_orders(context: &mut Context<'_>) -> Verdict {
 
 /// A copy from, and one to, memory of an exporter that is killed meanwhile ends with an error, and soon.
 pub(crate) fn exporter_dies(context: &mut Context<'_>) -> Verdict {
-    let mut exporters = Vec::new();
-    let names = [context.name("from"), context.name("to")];
-    for name in &names {
-        let mut child = context.child(&["export", name, &(16 * UNIT).to_string(), "606"])?;
-        child.expect("exported")?;
-        exporters.push(child);
-    }
+    let size = (16 * UNIT).to_string();
+    let start = |part| context.child_saying("exported", &["export", &context.name(part), &size, "606"]);
+    let mut exporters = [start("from")?, start("to")?];
     let mine = context.export("mine", 16 * UNIT)?;
     let (from, to) = (context.import(context.peers.right(), "from")?, context.import(context.peers.right(), "to")?);
     // Each copy has separate imports: on a node that is alone, both of its ends are imports of this board that may
@@ -508,11 +487,9 @@ pub(crate) fn exporter_dies(context: &mut Context<'_>) -> Verdict {
         let threads = [scope.spawn(until_error(&into, &from)), scope.spawn(until_error(&to, &out_of))];
         std::thread::sleep(Duration::from_millis(50));
         exporters.iter_mut().for_each(|child| drop(child.kill()));
-        threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err("a thread panicked".into()))).collect()
+        threads.into_iter().map(joined).collect()
     });
-    for child in &mut exporters {
-        child.must_end(End::Signal(libc::SIGKILL))?;
-    }
+    exporters.iter_mut().try_for_each(|child| child.must_end(End::KILLED))?;
     for (end, what) in ends.into_iter().zip(["from", "to"]) {
         let error = end?;
         let fatal = matches!(error.status(), Some(Status::Stale | Status::NotGranted));

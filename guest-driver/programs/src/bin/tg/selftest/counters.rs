@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Page access counters (SPEC item 22).
 
-use super::context::{Context, Verdict, must, same};
+use super::context::{Context, LONG, SOON, Verdict, must, same};
+use super::control::ioctl;
 use std::time::Duration;
 use telegraphos::{Count, Error, Node, PageCounter, Remote};
 use telegraphos_wire::uapi;
 
 const UNIT: u64 = 65536;
-/// How long an event may take that must come.
-const SOON: Duration = Duration::from_secs(30);
-/// How long one is waited for that must not.
-const LONG: Duration = Duration::from_millis(50);
 
 fn left(counter: &PageCounter, what: &str, reads: u64, writes: u64) -> Verdict {
     let Count { reads: r, writes: w, .. } = counter.read()?;
@@ -111,7 +108,7 @@ pub(crate) fn zero_never(context: &mut Context<'_>) -> Verdict {
 
 fn armed(node: &Node, remote: &Remote, page: u32, reads: u64) -> Result<u32, i32> {
     let mut counter = uapi::Counter { handle: remote.handle(), page, eventfd: -1, reads, ..Default::default() };
-    super::control::ioctl(node, 8, &mut counter).map(|()| counter.counter)
+    ioctl(node, 8, &mut counter).map(|()| counter.counter)
 }
 
 pub(crate) fn foreign(context: &mut Context<'_>) -> Verdict {
@@ -126,14 +123,14 @@ pub(crate) fn foreign(context: &mut Context<'_>) -> Verdict {
     same("a page of another file's import", armed(&other, &right, 0, 1), Err(libc::EBADF))?;
     let number = armed(node, &right, 2, 5).map_err(|e| format!("the last page: errno {e}"))?;
     let mut counter = uapi::Counter { counter: number, ..Default::default() };
-    for (what, ioctl) in [("reading", 9), ("disarming", 10)] {
-        let found = super::control::ioctl(&other, ioctl, &mut counter);
+    for (what, number) in [("reading", 9), ("disarming", 10)] {
+        let found = ioctl(&other, number, &mut counter);
         same(format_args!("{what} another file's counter"), found, Err(libc::EBADF))?;
         let mut wild = uapi::Counter { counter: u32::MAX, ..Default::default() };
-        same(format_args!("{what} a wild counter"), super::control::ioctl(node, ioctl, &mut wild), Err(libc::EBADF))?;
+        same(format_args!("{what} a wild counter"), ioctl(node, number, &mut wild), Err(libc::EBADF))?;
     }
-    same("disarming one's own", super::control::ioctl(node, 10, &mut counter), Ok(()))?;
-    same("disarming it again", super::control::ioctl(node, 10, &mut counter), Err(libc::EBADF))?;
+    same("disarming one's own", ioctl(node, 10, &mut counter), Ok(()))?;
+    same("disarming it again", ioctl(node, 10, &mut counter), Err(libc::EBADF))?;
     context.sync()
 }
 
@@ -145,7 +142,7 @@ pub(crate) fn all_of_them(context: &mut Context<'_>) -> Verdict {
     // One file of an ordinary user gets half of them: file_share.
     let count = if telegraphos_guest_tests::user::uid() == 0 { count } else { count / 2 };
     for round in 0..3 {
-        let node = Node::open_path(context.node().path())?;
+        let node = context.other_file()?;
         let far = node.import(right.node(), &context.name("data")).open()?;
         for n in 0..count {
             armed(&node, &far, 0, 1 << 40).map_err(|e| format!("counter {n} of {count}, round {round}: errno {e}"))?;

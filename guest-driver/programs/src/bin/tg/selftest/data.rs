@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Remote writes and reads: every value arrives, and only where it belongs.
 
-use super::context::{Context, Stop, Verdict, must, same};
+use super::context::{Context, Verdict, in_threads, must, same};
 use std::time::{Duration, Instant};
-use telegraphos::{Segment, Word};
+use telegraphos::Segment;
 use telegraphos_guest_tests::{random, raw};
 
 const SIZES: [usize; 4] = [1, 2, 4, 8];
@@ -24,16 +24,6 @@ fn compare(context: &Context<'_>, segment: &Segment, expected: &[u8]) -> Verdict
     Ok(())
 }
 
-/// A word of a segment, by size.
-fn word(segment: &Segment, offset: u64, size: usize) -> Verdict<u64> {
-    Ok(match size {
-        1 => segment.load::<u8>(offset)?.to_u64(),
-        2 => segment.load::<u16>(offset)?.to_u64(),
-        4 => segment.load::<u32>(offset)?.to_u64(),
-        _ => segment.load::<u64>(offset)?,
-    })
-}
-
 pub(crate) fn write_all_sizes(context: &mut Context<'_>) -> Verdict {
     let (mine, right) = context.neighbour(2 * PAGE)?;
     let (own_seed, peer_seed) = context.seeds()?;
@@ -44,13 +34,12 @@ pub(crate) fn write_all_sizes(context: &mut Context<'_>) -> Verdict {
             // SAFETY: aligned and within the segment, which is as large as this node's.
             unsafe { raw::store_size(right.as_ptr(), offset, size, value) };
         }
-        right.quiet()?;
-        context.sync()?;
+        context.sync_behind(&right)?;
         for offset in (0..mine.size()).step_by(size) {
             let expected = raw::masked(random::word(peer_seed ^ step, offset), size);
             same(
                 format_args!("{size} bytes at {offset:#x} of node {}", context.me()),
-                word(&mine, offset, size)?,
+                raw::own(&mine, offset, size)?,
                 expected,
             )?;
         }
@@ -76,8 +65,7 @@ pub(crate) fn write_last_words(context: &mut Context<'_>) -> Verdict {
             let value = random::word(peer_seed ^ width as u64, *end).to_le_bytes();
             expected[*end as usize - width..*end as usize].copy_from_slice(&value[..width]);
         }
-        right.quiet()?;
-        context.sync()?;
+        context.sync_behind(&right)?;
         compare(context, &mine, &expected)?;
         (0..size).step_by(8).try_for_each(|at| mine.store(at, 0u64))?;
         context.sync()?;
@@ -117,9 +105,8 @@ pub(crate) fn write_is_posted(context: &mut Context<'_>) -> Verdict {
     let witness =
         (1..=TRIES).find(|value| own.put64(0, *value).is_ok() && mine.load::<u64>(0).is_ok_and(|v| v < *value));
     own.quiet()?;
-    let Some(last) = witness else {
-        return Err(Stop::Fail(format!("each of {TRIES} stores was there when it returned: they are not posted")));
-    };
+    let none = || format!("each of {TRIES} stores was there when it returned: they are not posted");
+    let last = witness.ok_or_else(none)?;
     same("the word after quiet", mine.load::<u64>(0)?, last)
 }
 
@@ -135,8 +122,7 @@ pub(crate) fn write_misaligned(context: &mut Context<'_>) -> Verdict {
         unsafe { raw::store_misaligned(right.as_ptr(), at, random::word(own_seed, at)) };
         expected[at as usize..at as usize + 8].copy_from_slice(&random::word(peer_seed, at).to_le_bytes());
     }
-    right.quiet()?;
-    context.sync()?;
+    context.sync_behind(&right)?;
     compare(context, &mine, &expected)?;
     must(right.put64(4, 0).is_err(), || "the library took a misaligned store: expected an error".into())?;
     context.sync()
@@ -155,10 +141,10 @@ pub(crate) fn read_all_sizes(context: &mut Context<'_>) -> Verdict {
     let (mine, right) = context.neighbour(size)?;
     // Here the owner writes its own memory, and the left neighbour reads: the seed travels the other way.
     let seed = random::seed();
-    context.peers.send(context.peers.left(), 1, seed).map_err(Stop::Bail)?;
+    context.tell(context.peers.left(), 1, seed)?;
     (0..size / 8).try_for_each(|index| mine.store(index * 8, random::word(seed, index)))?;
     context.sync()?;
-    let peer_seed = context.peers.received(context.peers.right(), 1).map_err(Stop::Bail)?;
+    let peer_seed = context.heard(context.peers.right(), 1)?;
     for width in SIZES {
         let inner = (0..AREA).step_by(width);
         let ends = [PAGE, 65536, 65536 + PAGE, size].map(|end| end - width as u64);
@@ -188,26 +174,13 @@ pub(crate) fn read_threads(context: &mut Context<'_>) -> Verdict {
     let (mine, right) = context.neighbour(PAGE)?;
     (0..PAGE / 8).try_for_each(|index| mine.store(index * 8, random::word(7, index)))?;
     context.sync()?;
-    let right = &right;
-    let results: Vec<Verdict> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..4u64)
-            .map(|thread| {
-                scope.spawn(move || {
-                    for round in 0..50 {
-                        let index = (thread * 131 + round * 7) % (PAGE / 8);
-                        same(
-                            format_args!("word {index} in thread {thread}"),
-                            right.get64(index * 8)?,
-                            random::word(7, index),
-                        )?;
-                    }
-                    Ok(())
-                })
-            })
-            .collect();
-        threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err("a thread panicked".into()))).collect()
-    });
-    results.into_iter().collect::<Verdict>()?;
+    in_threads(4, |thread| {
+        (0..50).try_for_each(|round| {
+            let index = (thread * 131 + round * 7) % (PAGE / 8);
+            let what = format_args!("word {index} in thread {thread}");
+            same(what, right.get64(index * 8)?, random::word(7, index))
+        })
+    })?;
     context.sync()
 }
 
@@ -224,7 +197,7 @@ pub(crate) fn self_addressed(context: &mut Context<'_>) -> Verdict {
                 raw::load_size(own.as_ptr(), offset, width)
             };
             same(format_args!("{width} bytes at {offset:#x} loaded back"), found, value)?;
-            same(format_args!("{width} bytes at {offset:#x} in memory"), word(&mine, offset, width)?, value)?;
+            same(format_args!("{width} bytes at {offset:#x} in memory"), raw::own(&mine, offset, width)?, value)?;
         }
     }
     Ok(())
@@ -236,8 +209,7 @@ pub(crate) fn all_pairs(context: &mut Context<'_>) -> Verdict {
     let mine = context.export("data", peers.all.len() as u64 * COUNT * 8)?;
     let remotes = peers.all.iter().map(|id| context.import(*id, "data")).collect::<Verdict<Vec<_>>>()?;
     context.sync()?;
-    let (me, area) = (u64::from(context.me()), COUNT * 8);
-    let place = peers.all.iter().position(|id| *id == context.me()).unwrap_or(0) as u64;
+    let (me, place, area) = (u64::from(context.me()), context.place().1 as u64, COUNT * 8);
     let value = |from: u64, to: u64, index: u64| random::word(from << 32 | to, index);
     for index in 0..COUNT {
         for remote in &remotes {

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Direct segments: memory of a trust group. Skipped where the nodes are in none.
 
-use super::context::{Context, Stop, Verdict, must, refused, same};
+use super::context::{Context, Stop, Verdict, YIELD, must, refused, same, until};
 use super::inspect::{board_directory, line, number};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use telegraphos::{Error, Remote, Rights, Segment, Status};
 use telegraphos_guest_tests::child::End;
-use telegraphos_guest_tests::peers::import_patiently;
 use telegraphos_guest_tests::user;
 
 const UNIT: u64 = 65536;
@@ -22,11 +21,16 @@ fn group(context: &Context<'_>) -> Verdict<String> {
 /// Own direct memory, and the right neighbour's, which is accessed directly.
 fn neighbour(context: &mut Context<'_>, size: u64) -> Verdict<(Arc<Segment>, Remote)> {
     let group = group(context)?;
-    let segment = context.node().export(&context.name("direct"), size).mode(0o606).direct(&group).create()?;
-    let mine = context.keep(segment);
+    let mine = export(context, &group, "direct", size)?;
+    let mine = context.keep(mine);
     let right = context.import(context.peers.right(), "direct")?;
     must(right.state()?.direct, || "the import of a direct segment is not direct".into())?;
     Ok((mine, right))
+}
+
+/// Direct memory, for all.
+fn export(context: &Context<'_>, group: &str, part: &str, size: u64) -> Result<Segment, Error> {
+    context.node().export(&context.name(part), size).mode(0o606).direct(group).create()
 }
 
 /// What the driver says about direct memory.
@@ -73,8 +77,7 @@ pub(crate) fn stores_and_loads(context: &mut Context<'_>) -> Verdict {
     same("8 bits", mine.load::<u8>(end - 9)?, 0x11)?;
     same("16 bits", mine.load::<u16>(end - 12)?, 0x2222)?;
     same("32 bits", mine.load::<u32>(end - 16)?, 0x3333_3333)?;
-    right.quiet()?;
-    context.sync()
+    context.sync_behind(&right)
 }
 
 /// The owner's stores are seen by polling, both ways, without any message.
@@ -85,10 +88,8 @@ pub(crate) fn polled(context: &mut Context<'_>) -> Verdict {
     let deadline = Instant::now() + Duration::from_secs(60);
     for round in 1..=ROUNDS {
         right.put64(0, round)?;
-        while mine.load::<u64>(0)? < round {
-            must(Instant::now() < deadline, || format!("round {round} of {ROUNDS} after 60 s"))?;
-            std::thread::yield_now();
-        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        until(left, YIELD, || Ok(mine.load::<u64>(0)? >= round), || format!("round {round} of {ROUNDS} after 60 s"))?;
     }
     context.sync()
 }
@@ -200,10 +201,8 @@ pub(crate) fn rights(context: &mut Context<'_>) -> Verdict {
     blind.put64(16, 9)?;
     blind.quiet()?;
     same("its store", right.get64(16)?, 9)?;
-    let mut child = context.child(&["store", &other.to_string(), &name, "r", "0", "1"])?;
-    child.expect("ready")?;
-    child.go()?;
-    child.must_end(End::Signal(libc::SIGSEGV))?;
+    let mut child = context.child_saying("ready", &["store", &other.to_string(), &name, "r", "0", "1"])?;
+    child.must_go_to(End::SEGV)?;
     same("what the child has tried to overwrite", right.get64(0)?, 0)?;
     context.sync()
 }
@@ -211,24 +210,21 @@ pub(crate) fn rights(context: &mut Context<'_>) -> Verdict {
 /// Imports of a segment that its owner has withdrawn end, and its memory is not used again before that.
 pub(crate) fn withdrawn(context: &mut Context<'_>) -> Verdict {
     let group = group(context)?;
-    let export = |context: &Context<'_>, part: &str| {
-        context.node().export(&context.name(part), UNIT).mode(0o606).direct(&group).create()
-    };
-    let mine = export(context, "short")?;
-    let right = import_patiently(context.node(), context.peers.right(), &context.name("short"), context.patience)?;
+    let mine = export(context, &group, "short", UNIT)?;
+    let right = context.import(context.peers.right(), "short")?;
     must(right.state()?.direct, || "it is not direct".into())?;
     let name = context.name("short");
-    let mut child = context.child(&["until-sigbus", &context.peers.right().to_string(), &name, "store"])?;
-    child.expect("ready")?;
+    let mut child =
+        context.child_saying("ready", &["until-sigbus", &context.peers.right().to_string(), &name, "store"])?;
     right.put64(8, 1)?;
     context.sync()?;
     same("the word", mine.load::<u64>(8)?, 1)?;
     context.sync()?;
     child.go()?;
     mine.close()?;
-    let next = export(context, "next")?;
+    let next = export(context, &group, "next", UNIT)?;
     // It stores until it learns of it.
-    child.must_end(End::Signal(libc::SIGBUS))?;
+    child.must_end(End::BUS)?;
     context.state_becomes(&right, "dead with Stale", |s| s.dead && s.error == Some(Status::Stale))?;
     must(!right.state()?.direct, || "it is dead and direct".into())?;
     context.sync()?;
@@ -241,12 +237,10 @@ pub(crate) fn withdrawn(context: &mut Context<'_>) -> Verdict {
 pub(crate) fn withdrawal_is_an_event(context: &mut Context<'_>) -> Verdict {
     let group = group(context)?;
     let table = Table::of(context)?;
-    let name = context.name("short");
-    let mine = context.node().export(&name, UNIT).mode(0o606).direct(&group).create()?;
-    let imports = [(); 3].map(|()| import_patiently(context.node(), context.peers.right(), &name, context.patience));
+    let mine = export(context, &group, "short", UNIT)?;
     let mut mapped = Vec::new();
-    for import in imports {
-        let import = import?;
+    for _ in 0..3 {
+        let import = context.import(context.peers.right(), "short")?;
         must(import.state()?.direct, || "it is not direct".into())?;
         import.put64(8, 1)?;
         mapped.push(import);
@@ -378,8 +372,7 @@ pub(crate) fn unbound(context: &mut Context<'_>) -> Verdict {
             same("a word of the left neighbour", found?, expected)?;
         }
     }
-    let name = context.name("again");
-    let again = context.node().export(&name, UNIT).mode(0o606).direct(&group).create()?;
+    let again = export(context, &group, "again", UNIT)?;
     context.keep(again);
     let right = context.import(context.peers.right(), "again")?;
     must(right.state()?.direct, || "a new import is not direct".into())?;
@@ -427,24 +420,20 @@ pub(crate) fn replicated(context: &mut Context<'_>) -> Verdict {
 /// Refused, and with the names of both groups.
 pub(crate) fn outside(context: &mut Context<'_>) -> Verdict {
     let group = group(context)?;
-    let export = |group: &str| context.node().export(&context.name("outside"), UNIT).direct(group).create();
+    let outside = |group: &str| context.node().export(&context.name("outside"), UNIT).direct(group).create();
     let says = |error: Error, parts: &[&str]| {
         let text = error.to_string();
         let all = parts.iter().all(|part| text.contains(part));
         must(all, || format!("{text:?}: expected {parts:?}"))
     };
-    match export("elsewhere") {
+    match outside("elsewhere") {
         Ok(_) => return Err(Stop::Fail("a segment in another group was made".into())),
         Err(error) => {
             same("its errno", error.errno(), libc::EXDEV)?;
             says(error, &["\"elsewhere\"", &format!("{group:?}")])?;
         }
     }
-    refused("a name with a NUL", export("a\0b"), libc::EINVAL)?;
-    refused(
-        "more than there is",
-        context.node().export(&context.name("big"), 64 << 20).direct(&group).create(),
-        libc::ENOSPC,
-    )?;
+    refused("a name with a NUL", outside("a\0b"), libc::EINVAL)?;
+    refused("more than there is", export(context, &group, "big", 64 << 20), libc::ENOSPC)?;
     context.sync()
 }

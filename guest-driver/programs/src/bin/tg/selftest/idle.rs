@@ -4,18 +4,21 @@
 
 use super::context::{Context, Stop, Verdict, must, same};
 use telegraphos::sync::{Barrier, TicketLock};
-use telegraphos::{Broadcast, BroadcastConsumer, Node, Replicated};
+use telegraphos::{Broadcast, BroadcastConsumer, Replicated};
 use telegraphos_guest_tests::replica;
 
 /// Sleeps of a wait of a few seconds: some 60 while it still polls, the second's looks at the board, and wake-ups.
 const SLEEPS: u64 = 250;
 
-/// How often this thread has slept so far.
-fn sleeps() -> Verdict<u64> {
-    let status = std::fs::read_to_string("/proc/thread-self/status")?;
+/// How often a thread has slept so far, by its status.
+pub(crate) fn sleeps_of(thread: &str, status: &str) -> Verdict<u64> {
     let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
     let count = count.and_then(|count| count.trim().parse().ok());
-    count.ok_or_else(|| Stop::Fail(format!("the status of this thread is {status:?}")))
+    count.ok_or_else(|| Stop::Fail(format!("the status of {thread} is {status:?}")))
+}
+
+fn sleeps() -> Verdict<u64> {
+    sleeps_of("this thread", &std::fs::read_to_string("/proc/thread-self/status")?)
 }
 
 /// What `wait` returns, which must not have slept often.
@@ -27,16 +30,12 @@ fn idle<T>(what: &str, wait: impl FnOnce() -> Verdict<T>) -> Verdict<T> {
     Ok(result)
 }
 
-/// An open file whose events have no other reader: threads with other files cannot sleep until events come.
-fn own_file(context: &Context<'_>) -> Verdict<Node> {
-    Ok(Node::open_path(context.node().path())?)
-}
-
 /// Each node is late once, and all others wait for it.
 pub(crate) fn barriers(context: &mut Context<'_>) -> Verdict {
     let (nodes, me) = context.place();
     let participants = context.peers.all.clone();
-    let (node, name) = (own_file(context)?, context.name("late"));
+    // Threads of files whose events have other readers cannot sleep until events come.
+    let (node, name) = (context.other_file()?, context.name("late"));
     let mut barrier = Barrier::join(&node, &name, &participants, me, 0o606, context.patience)?;
     barrier.wait_timeout(context.patience)?;
     for late in 0..nodes {
@@ -54,7 +53,7 @@ pub(crate) fn barriers(context: &mut Context<'_>) -> Verdict {
 /// Each node holds a lock for long, in a segment that all have copies of.
 pub(crate) fn locks(context: &mut Context<'_>) -> Verdict {
     let (nodes, me) = context.place();
-    let (node, name, home) = (own_file(context)?, context.name("locked"), context.peers.all[0]);
+    let (node, name, home) = (context.other_file()?, context.name("locked"), context.peers.all[0]);
     let board = match me {
         0 => Replicated::create(&node, &name, 4096).mode(0o606).create()?,
         _ => replica::join_patiently(Replicated::join(&node, home, &name).mode(0o606), context.patience)?,
@@ -84,7 +83,7 @@ pub(crate) fn broadcasts(context: &mut Context<'_>) -> Verdict {
     let (nodes, me) = context.place();
     let (name, patience) = (context.name("news"), context.patience);
     let limit = Some(patience);
-    let (node, home) = (own_file(context)?, context.peers.all[0]);
+    let (node, home) = (context.other_file()?, context.peers.all[0]);
     if me == 0 {
         let mut news = Broadcast::create(&node, &name).slots(4).mode(0o606).create()?;
         context.sync()?;

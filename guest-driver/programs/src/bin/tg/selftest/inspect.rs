@@ -25,7 +25,7 @@ fn kernel_directory(kind: &str, at: &str, inside: &str) -> Verdict<PathBuf> {
         let result =
             unsafe { libc::mount(kind.as_ptr(), target.as_ptr(), kind.as_ptr(), 0, std::ptr::null::<libc::c_void>()) };
         if result != 0 {
-            return Err(Stop::Fail(format!("mounting {kind:?} at {at}: {}", std::io::Error::last_os_error())));
+            return Err(format!("mounting {kind:?} at {at}: {}", std::io::Error::last_os_error()).into());
         }
     }
     must(path.exists(), || format!("there is no {}", path.display()))?;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The way from the board's interrupt to a sleeper: through the interrupt thread only where the kernel wants it so.
 
-use super::context::{Context, Stop, Verdict, must, same};
+use super::context::{Context, MILLISECOND, Verdict, becomes, must, same};
+use super::idle::sleeps_of;
 use super::queues::{send_range, take_range};
 use std::fs;
-use telegraphos::{Node, Queue};
+use telegraphos::Queue;
 
 /// How often the threads of the board's interrupt have slept so far, and how many there are.
 fn thread_sleeps() -> Verdict<(u64, u32)> {
@@ -16,10 +17,7 @@ fn thread_sleeps() -> Verdict<(u64, u32)> {
         if !(name.starts_with("irq/") && name.contains("tele")) {
             continue;
         }
-        let status = fs::read_to_string(path.join("status"))?;
-        let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-        let count = count.and_then(|count| count.trim().parse::<u64>().ok());
-        sleeps += count.ok_or_else(|| Stop::Fail(format!("the status of {} is {status:?}", name.trim())))?;
+        sleeps += sleeps_of(name.trim(), &fs::read_to_string(path.join("status"))?)?;
         threads += 1;
     }
     Ok((sleeps, threads))
@@ -53,7 +51,7 @@ pub(crate) fn more_than_one_interrupt_handles(context: &mut Context<'_>) -> Verd
     const ROUNDS: u64 = 20;
     const ARMS: u64 = 100;
     // An open file of its own, whose events have no other reader.
-    let node = Node::open_path(context.node().path())?;
+    let node = context.other_file()?;
     let mine = Queue::create(&node, &context.name("many")).words(8).mode(0o602).create()?;
     let right = context.enqueuer(context.peers.right(), "many")?;
     let segment = node.export(&context.name("trap"), 4096).create()?;
@@ -61,8 +59,7 @@ pub(crate) fn more_than_one_interrupt_handles(context: &mut Context<'_>) -> Verd
     same("the first look", mine.try_pop()?, None)?;
     context.sync()?;
     send_range(&right, 1, 0, 1)?;
-    right.quiet()?;
-    context.sync()?;
+    context.sync_behind(&right)?;
     // Whatever has come before.
     let events = node.completions()?;
     let mut count = [0; 8];
@@ -74,18 +71,17 @@ pub(crate) fn more_than_one_interrupt_handles(context: &mut Context<'_>) -> Verd
             mine.arm()?;
         }
         trap.get64(0)?;
-        let deadline = std::time::Instant::now() + context.patience;
         let mut all = 0;
-        while all < ARMS {
-            match rustix::io::read(events, &mut count) {
-                Ok(_) => all += u64::from_ne_bytes(count),
-                Err(rustix::io::Errno::AGAIN) => std::thread::sleep(std::time::Duration::from_millis(1)),
-                Err(errno) => return Err(Stop::Fail(format!("reading the events: {errno}"))),
+        let look = || match rustix::io::read(events, &mut count) {
+            Ok(_) => {
+                all += u64::from_ne_bytes(count);
+                Ok(all)
             }
-            must(std::time::Instant::now() < deadline, || {
-                format!("round {round}: {all} events come after {ARMS} arms")
-            })?;
-        }
+            Err(rustix::io::Errno::AGAIN) => Ok(all),
+            Err(errno) => Err(format!("reading the events: {errno}").into()),
+        };
+        let late = |all: &u64| format!("round {round}: {all} events come after {ARMS} arms");
+        let all = becomes(context.patience, MILLISECOND, look, |all| *all >= ARMS, late)?;
         same(format_args!("events of round {round}"), all, ARMS)?;
     }
     let slept = thread_sleeps()?.0 - before;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What protects launches from each other (SPEC items 19 and 20, I14): keys, contexts, interruption at any step, death.
 
-use super::context::{Context, Stop, Verdict, must, same};
+use super::context::{Context, Stop, Verdict, both, in_threads, must, same};
+use super::control::{LAUNCH, ioctl, needs_lab};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use telegraphos::{LaunchStyle, Node, Remote, Status};
@@ -19,7 +20,7 @@ struct Own {
 }
 
 fn own(context: &Context<'_>, part: &str) -> Verdict<Own> {
-    let node = Node::open_path(context.node().path())?;
+    let node = context.other_file()?;
     let remote = node.import(context.peers.right(), &context.name(part)).open()?;
     let arguments = Arguments::of(&node, &remote)?;
     Ok(Own { launcher: Launcher::of(&node)?, remote, arguments })
@@ -133,9 +134,8 @@ pub(crate) fn interleaved(context: &mut Context<'_>) -> Verdict {
     let mut children = Vec::new();
     for process in 0..2u64 {
         let offset = (64 + 8 * process).to_string();
-        let mut child = context.child(&["launch-steps", &far, &name, &offset, &orders.len().to_string()])?;
-        child.expect("ready")?;
-        children.push(child);
+        children
+            .push(context.child_saying("ready", &["launch-steps", &far, &name, &offset, &orders.len().to_string()])?);
     }
     for (round, order) in orders.iter().enumerate() {
         let round = round as u64;
@@ -157,7 +157,7 @@ pub(crate) fn interleaved(context: &mut Context<'_>) -> Verdict {
             same(format_args!("the word of process {process} in order {order:?}"), found, expected + 500_000)?;
         }
     }
-    children.iter_mut().try_for_each(|child| child.must_end(End::Code(0)))?;
+    children.iter_mut().try_for_each(|child| child.must_end(End::WELL))?;
     context.sync()
 }
 
@@ -167,27 +167,17 @@ pub(crate) fn threads(context: &mut Context<'_>) -> Verdict {
     const ROUNDS: u64 = 20;
     let (mine, right) = context.neighbour(4096)?;
     context.sync()?;
-    let right = &right;
-    let results: Vec<Verdict> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS)
-            .map(|thread| {
-                scope.spawn(move || -> Verdict {
-                    for round in 0..ROUNDS {
-                        let mut one = right.fetch_add_nbi(thread * 8, 1u32)?;
-                        let mut two = right.fetch_add_nbi(thread * 8 + 4, 2u32)?;
-                        if round % 4 == 0 {
-                            right.quiet()?;
-                        }
-                        same(format_args!("what thread {thread} found"), one.wait(None)?, round as u32)?;
-                        same(format_args!("what thread {thread} found above"), two.wait(None)?, 2 * round as u32)?;
-                    }
-                    Ok(())
-                })
-            })
-            .collect();
-        threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err("a thread panicked".into()))).collect()
-    });
-    results.into_iter().collect::<Verdict>()?;
+    in_threads(THREADS, |thread| {
+        (0..ROUNDS).try_for_each(|round| {
+            let mut one = right.fetch_add_nbi(thread * 8, 1u32)?;
+            let mut two = right.fetch_add_nbi(thread * 8 + 4, 2u32)?;
+            if round % 4 == 0 {
+                right.quiet()?;
+            }
+            same(format_args!("what thread {thread} found"), one.wait(None)?, round as u32)?;
+            same(format_args!("what thread {thread} found above"), two.wait(None)?, 2 * round as u32)
+        })
+    })?;
     context.sync()?;
     for thread in 0..THREADS {
         let expected = ROUNDS | (2 * ROUNDS) << 32;
@@ -210,24 +200,17 @@ fn contexts(context: &Context<'_>) -> Verdict<usize> {
 
 /// Processes killed in the middle of launching, in every style, and files closed with operations under way.
 pub(crate) fn killed(context: &mut Context<'_>) -> Verdict {
-    super::control::needs_lab(context)?;
+    needs_lab(context)?;
     const SIZE: u64 = 8 << 16;
     let (mine, right) = context.neighbour(SIZE)?;
     context.sync()?;
     let before = contexts(context)?;
     let (far, name) = (right.node().to_string(), context.name("data"));
     for round in 0..3u64 {
-        let mut children = Vec::new();
-        for style in LaunchStyle::ALL {
-            let mut child = context.child(&["launch-loop", &far, &name, &(style as u8).to_string()])?;
-            child.expect("ready")?;
-            children.push(child);
-        }
+        let start = |style| context.child_saying("ready", &["launch-loop", &far, &name, &(style as u8).to_string()]);
+        let mut children = LaunchStyle::ALL.into_iter().map(start).collect::<Verdict<Vec<_>>>()?;
         std::thread::sleep(std::time::Duration::from_millis(20 + 7 * round));
-        for child in &mut children {
-            child.kill()?;
-            child.must_end(End::Signal(libc::SIGKILL))?;
-        }
+        children.iter_mut().try_for_each(Child::must_be_killed)?;
     }
     // Not killed, but closed: half a launch, and copies and atomics under way, all at once.
     for round in 0..30u64 {
@@ -309,12 +292,8 @@ pub(crate) fn flood(context: &mut Context<'_>) -> Verdict {
     context.sync()?;
     // How long a load takes beside two processes.
     let beside = |context: &mut Context<'_>, action: &[&str]| -> Verdict<(Vec<Child>, Duration)> {
-        let mut children: Vec<Child> = Vec::new();
-        for _ in 0..2 {
-            let mut child = context.child(action)?;
-            child.expect("ready")?;
-            children.push(child);
-        }
+        let start = |_| context.child_saying("ready", action);
+        let children = (0..2).map(start).collect::<Verdict<Vec<_>>>()?;
         let mut times = Vec::new();
         for _ in 0..LOADS {
             let begun = Instant::now();
@@ -325,10 +304,7 @@ pub(crate) fn flood(context: &mut Context<'_>) -> Verdict {
         Ok((children, times[times.len() / 2]))
     };
     let (mut spinning, usual) = beside(context, &["spin"])?;
-    for child in &mut spinning {
-        child.kill()?;
-        child.must_end(End::Signal(libc::SIGKILL))?;
-    }
+    spinning.iter_mut().try_for_each(Child::must_be_killed)?;
     let name = context.name("data");
     let (mut children, attacked) = beside(context, &["launch-flood", &name])?;
     context.note(format!("a load takes {usual:?} beside two processes that spin, {attacked:?} beside two that launch"));
@@ -341,10 +317,7 @@ pub(crate) fn flood(context: &mut Context<'_>) -> Verdict {
         }
     }
     // Also one that waits for the end of its context's congestion can be killed.
-    for child in &mut children {
-        child.kill()?;
-        child.must_end(End::Signal(libc::SIGKILL))?;
-    }
+    children.iter_mut().try_for_each(Child::must_be_killed)?;
     same("the error of an import that did nothing wrong", right.state()?.error, None)?;
     right.put64(8, 4711)?;
     same("a word stored after all that", right.get64(8)?, 4711)?;
@@ -356,11 +329,11 @@ pub(crate) fn flood(context: &mut Context<'_>) -> Verdict {
 /// Special mode fails in every way there is, while another thread stores: none of its stores is swallowed, and
 /// afterwards the window is the window.
 pub(crate) fn special_is_clean(context: &mut Context<'_>) -> Verdict {
-    super::control::needs_lab(context)?;
+    needs_lab(context)?;
     const STORES: u64 = 20_000;
     const WORDS: u64 = 1024;
     let (mine, right) = context.neighbour(2 * 65536)?;
-    let node = Node::open_path(context.node().path())?;
+    let node = context.other_file()?;
     node.set_launch_style(LaunchStyle::Special);
     let far = node.import(right.node(), &context.name("data")).open()?;
     let reader = node.import(right.node(), &context.name("data")).read_only().open()?;
@@ -375,56 +348,44 @@ pub(crate) fn special_is_clean(context: &mut Context<'_>) -> Verdict {
             slot,
             ..Default::default()
         };
-        match super::control::ioctl(&node, super::control::LAUNCH, &mut launch) {
+        match ioctl(&node, LAUNCH, &mut launch) {
             Err(errno) if errnos.contains(&errno) => Ok(()),
             other => Err(Stop::Fail(format!("special mode with {what}: {other:?}: expected an errno of {errnos:?}"))),
         }
     };
     let add = context::ADD as u32 | u32::from(context::WIDE) << 8;
-    let (mut rounds, mut launches) = (0u64, 0u64);
-    let result: Verdict = std::thread::scope(|scope| {
-        let storing = scope.spawn(|| -> Verdict {
-            // Each word is stored once in a lap: one that is swallowed is missed at the end.
-            for n in 0..STORES {
-                right.put64(8 * (n % WORDS), n + 1)?;
-                if n % 64 == 0 {
-                    same("a word loaded back at once", right.get64(8 * (n % WORDS))?, n + 1)?;
-                }
+    let mut launches = 0u64;
+    let storing = || {
+        // Each word is stored once in a lap: one that is swallowed is missed at the end.
+        let stored = (0..STORES).try_for_each(|n| {
+            right.put64(8 * (n % WORDS), n + 1)?;
+            match n % 64 {
+                0 => same("a word loaded back at once", right.get64(8 * (n % WORDS))?, n + 1),
+                _ => Ok(()),
             }
-            stop.store(true, Ordering::Relaxed);
-            Ok(())
         });
-        let mut special = || -> Verdict {
-            let base = far.as_ptr() as u64;
-            let stack = 0u64;
-            while !stop.load(Ordering::Relaxed) && !storing.is_finished() {
-                same("what special mode found", far.fetch_inc::<u64>(65536)?, launches)?;
-                launches += 1;
-                rounds += 1;
-                if rounds % 8 == 0 {
-                    bad("an address that is not mapped", 8, add, 3, &[libc::EFAULT])?;
-                    bad("an address in the kernel", 1 << 63, add, 3, &[libc::EFAULT])?;
-                    let own = std::ptr::from_ref(&stack) as u64;
-                    bad("an address of ordinary memory", own, add, 3, &[libc::EINVAL, libc::EFAULT])?;
-                    bad(
-                        "a window that may not be stored to",
-                        reader.as_ptr() as u64,
-                        add,
-                        3,
-                        &[libc::EFAULT, libc::EACCES],
-                    )?;
-                    bad("a misaligned address", base + 65537, add, 3, &[libc::EINVAL, libc::EREMOTEIO])?;
-                    bad("an unknown operation", base, 77, 3, &[libc::EINVAL])?;
-                    bad("a slot that there is not", base, add, 64, &[libc::EINVAL])?;
-                }
+        stop.store(true, Ordering::Relaxed);
+        stored
+    };
+    let special = || -> Verdict {
+        let (base, stack) = (far.as_ptr() as u64, 0u64);
+        while !stop.load(Ordering::Relaxed) {
+            same("what special mode found", far.fetch_inc::<u64>(65536)?, launches)?;
+            launches += 1;
+            if launches % 8 == 0 {
+                let (own, readable) = (std::ptr::from_ref(&stack) as u64, reader.as_ptr() as u64);
+                bad("an address that is not mapped", 8, add, 3, &[libc::EFAULT])?;
+                bad("an address in the kernel", 1 << 63, add, 3, &[libc::EFAULT])?;
+                bad("an address of ordinary memory", own, add, 3, &[libc::EINVAL, libc::EFAULT])?;
+                bad("a window that may not be stored to", readable, add, 3, &[libc::EFAULT, libc::EACCES])?;
+                bad("a misaligned address", base + 65537, add, 3, &[libc::EINVAL, libc::EREMOTEIO])?;
+                bad("an unknown operation", base, 77, 3, &[libc::EINVAL])?;
+                bad("a slot that there is not", base, add, 64, &[libc::EINVAL])?;
             }
-            Ok(())
-        };
-        let done = special();
-        let stored = storing.join().unwrap_or_else(|_| Err("a thread panicked".into()));
-        stored.and(done)
-    });
-    result?;
+        }
+        Ok(())
+    };
+    both(storing, special)?;
     right.quiet()?;
     context.note(format!("{launches} launches in special mode beside {STORES} stores"));
     same("the latched error", far.state()?.error, None)?;
@@ -438,14 +399,13 @@ pub(crate) fn special_is_clean(context: &mut Context<'_>) -> Verdict {
 
 /// Invalid requests to the driver are refused.
 pub(crate) fn nonsense(context: &mut Context<'_>) -> Verdict {
-    super::control::needs_lab(context)?;
+    needs_lab(context)?;
     let (_mine, right) = context.neighbour(4096)?;
     let node = context.node();
     let other = Node::open_path(node.path())?;
     let add = context::ADD as u32;
     let good = uapi::Launch { operation: add, target: right.handle(), ..Default::default() };
-    let attempt =
-        |node: &Node, launch: uapi::Launch| super::control::ioctl(node, super::control::LAUNCH, &mut { launch });
+    let attempt = |node: &Node, launch: uapi::Launch| ioctl(node, LAUNCH, &mut { launch });
     same("a good one", attempt(node, good), Ok(()))?;
     for (what, launch, errno) in [
         ("a style that there is not", uapi::Launch { style: 2, ..good }, libc::EINVAL),
@@ -461,9 +421,9 @@ pub(crate) fn nonsense(context: &mut Context<'_>) -> Verdict {
     }
     same("another file's import", attempt(&other, good), Err(libc::EBADF))?;
     let mut notify = uapi::Notify { eventfd: -1, flags: 1, ..Default::default() };
-    same("a flag of notify", super::control::ioctl(&other, 11, &mut notify), Err(libc::EINVAL))?;
+    same("a flag of notify", ioctl(&other, 11, &mut notify), Err(libc::EINVAL))?;
     let mut notify = uapi::Notify { eventfd: 1 << 20, ..Default::default() };
-    same("no eventfd", super::control::ioctl(&other, 11, &mut notify), Err(libc::EBADF))?;
+    same("no eventfd", ioctl(&other, 11, &mut notify), Err(libc::EBADF))?;
     // Words for the context page that mean nothing: they have no effect but being counted as errors of the board.
     let launcher = Launcher::of(&other)?;
     for word in [0, 1 << 56 | 4 << 48, 6 << 56, u64::MAX] {

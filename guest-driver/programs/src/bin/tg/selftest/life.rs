@@ -1,33 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ends: revocation, death, fork, and that nothing is left behind.
 
-use super::context::{Context, Stop, Verdict, must, refused, same};
+use super::context::{Context, MILLISECOND, Stop, Verdict, must, refused, same, until};
 use std::time::{Duration, Instant};
 use telegraphos::{Node, Queue, Remote, Status};
 use telegraphos_guest_tests::child::{Child, End};
 
-const SIGBUS: End = End::Signal(libc::SIGBUS);
-
 /// Children that import the right neighbour's segment and touch it until they die, one by loads, one by stores.
 fn victims(context: &Context<'_>, part: &str) -> Verdict<Vec<Child>> {
     let right = context.peers.right().to_string();
-    let mut children = Vec::new();
-    for what in ["load", "store"] {
-        let mut child = context.child(&["until-sigbus", &right, &context.name(part), what])?;
-        child.expect("ready")?;
-        children.push(child);
-    }
-    Ok(children)
+    let start = |what| context.child_saying("ready", &["until-sigbus", &right, &context.name(part), what]);
+    ["load", "store"].into_iter().map(start).collect()
 }
 
 fn all_die(mut children: Vec<Child>) -> Verdict {
-    for child in &mut children {
-        child.go()?;
-    }
-    for child in &mut children {
-        child.must_end(SIGBUS)?;
-    }
-    Ok(())
+    children.iter_mut().try_for_each(Child::go)?;
+    Ok(children.iter_mut().try_for_each(|child| child.must_end(End::BUS))?)
 }
 
 /// An import whose owner has withdrawn it: one refused load reports it, then it is dead.
@@ -60,27 +48,21 @@ pub(crate) fn unexport(context: &mut Context<'_>) -> Verdict {
 
 pub(crate) fn exporter_dies(context: &mut Context<'_>) -> Verdict {
     let name = context.name("data");
-    let mut exporter = context.child(&["export", &name, "4096", "606"])?;
-    exporter.expect("exported")?;
+    let mut exporter = context.child_saying("exported", &["export", &name, "4096", "606"])?;
     let right = context.import(context.peers.right(), "data")?;
     right.put64(8, 1)?;
     right.quiet()?;
     // One that is storing at that very moment.
-    let mut storing = context.child(&["store-loop", &right.node().to_string(), &name])?;
-    storing.expect("ready")?;
+    let mut storing = context.child_saying("ready", &["store-loop", &right.node().to_string(), &name])?;
     let children = victims(context, "data")?;
     context.sync()?;
-    exporter.kill()?;
-    exporter.must_end(End::Signal(libc::SIGKILL))?;
+    exporter.must_be_killed()?;
     // The driver tidies up after it in its own time.
-    let deadline = std::time::Instant::now() + context.patience;
-    while context.node().import(context.me(), &name).open().is_ok() {
-        must(std::time::Instant::now() < deadline, || format!("{name:?} of a dead process is still exported"))?;
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let gone = || Ok(context.node().import(context.me(), &name).open().is_err());
+    until(context.patience, 5 * MILLISECOND, gone, || format!("{name:?} of a dead process is still exported"))?;
     context.sync()?;
     is_dead(context, &right)?;
-    storing.must_end(SIGBUS)?;
+    storing.must_end(End::BUS)?;
     all_die(children)
 }
 
@@ -99,8 +81,7 @@ pub(crate) fn soft(context: &mut Context<'_>) -> Verdict {
     same("an atomic", right.fetch_add::<u64>(8, 1)?, 1)?;
     elements.enqueue(7)?;
     right.quiet()?;
-    elements.quiet()?;
-    context.sync()?;
+    context.sync_behind(&elements)?;
     same("the word", mine.load::<u64>(8)?, 2)?;
     same("the element", queue.try_pop()?, Some(7))?;
     mine.close()?;
@@ -174,15 +155,14 @@ pub(crate) fn old_generation(context: &mut Context<'_>) -> Verdict {
     context.sync()?;
     let new = context.import(context.peers.right(), "data")?;
     new.put64(0, 3)?;
-    new.quiet()?;
-    context.sync()?;
+    context.sync_behind(&new)?;
     same("the word stored through a new import", mine.load::<u64>(0)?, 3)?;
     context.sync()
 }
 
 pub(crate) fn error_wakes_poll(context: &mut Context<'_>) -> Verdict {
     // Another file, so that only this import can report.
-    let node = Node::open_path(context.node().path())?;
+    let node = context.other_file()?;
     let name = context.name("data");
     let mine = context.node().export(&name, 4096).mode(0o606).create()?;
     context.sync()?;
@@ -200,9 +180,11 @@ pub(crate) fn error_wakes_poll(context: &mut Context<'_>) -> Verdict {
 
 pub(crate) fn fork_child(context: &mut Context<'_>) -> Verdict {
     let (mine, right) = context.neighbour(4096)?;
-    let mut child = context.child(&["fork", &right.node().to_string(), &context.name("data")])?;
-    child.expect(&format!("signal {}", libc::SIGSEGV))?;
-    child.must_end(End::Code(0))?;
+    let mut child = context.child_saying(
+        &format!("signal {}", libc::SIGSEGV),
+        &["fork", &right.node().to_string(), &context.name("data")],
+    )?;
+    child.must_end(End::WELL)?;
     context.sync()?;
     same("the word of the forking process", mine.load::<u64>(0)?, 3)?;
     context.sync()
@@ -217,13 +199,8 @@ pub(crate) fn two_processes(context: &mut Context<'_>) -> Verdict {
         let word = process.to_string();
         children.push(context.child(&["exchange", &names[process], &names[1 - process], &here, &far, &data, &word])?);
     }
-    for child in &mut children {
-        child.expect("done")?;
-    }
-    for child in &mut children {
-        child.go()?;
-        child.must_end(End::Code(0))?;
-    }
+    children.iter_mut().try_for_each(|child| child.expect("done"))?;
+    children.iter_mut().try_for_each(|child| child.must_go_to(End::WELL))?;
     context.sync()?;
     for word in 0..2u64 {
         same(format_args!("the last word of process {word}"), mine.load::<u64>(word * 8)?, 200)?;
@@ -252,15 +229,33 @@ pub(crate) fn available() -> Verdict<u64> {
     kib.ok_or_else(|| Stop::Fail("/proc/meminfo has no MemAvailable".into()))
 }
 
+/// Runs cycles, each of which uses so many KiB and ends that. A `part`th of it all may be gone then, which allows for
+/// other things the guest does. The first ones, which do not count, fill the kernel's caches.
+pub(crate) fn leave_nothing(
+    context: &mut Context<'_>,
+    (first, cycles): (u64, u64),
+    (kib, part): (u64, u64),
+    mut cycle: impl FnMut(u64) -> Verdict,
+) -> Verdict {
+    (0..first).try_for_each(&mut cycle)?;
+    let before = available()?;
+    (0..cycles).try_for_each(cycle)?;
+    let after = available()?;
+    context.note(format!("{cycles} cycles of {kib} KiB: {before} kB available before, {after} kB after"));
+    must(after + cycles * kib / part > before, || {
+        format!("{} kB are gone after {cycles} cycles: expected about 0", before.saturating_sub(after))
+    })
+}
+
 pub(crate) fn cycles(context: &mut Context<'_>) -> Verdict {
     // More than the board has contexts (256), and in sum more than it has export pages (4096) and window slots (1024),
     // than a process may lock, and than fits into a small guest's memory.
     const CYCLES: u64 = 300;
     const SIZE: u64 = 16 << 16;
     let (_mine, right) = context.neighbour(4 << 16)?;
-    let (data, name) = (context.name("data"), context.name("cycle"));
+    let (board, data, name) = (context.node(), context.name("data"), context.name("cycle"));
     let cycle = |number: u64| -> Verdict {
-        let node = Node::open_path(context.node().path())?;
+        let node = Node::open_path(board.path())?;
         let segment = node.export(&name, SIZE).mode(0o606).create()?;
         let far = node.import(right.node(), &data).open()?;
         let own = node.import(node.id(), &name).open()?;
@@ -277,15 +272,7 @@ pub(crate) fn cycles(context: &mut Context<'_>) -> Verdict {
         drop(node);
         Ok(())
     };
-    // The first rounds fill the kernel's caches.
-    (0..20).try_for_each(cycle)?;
-    let before = available()?;
-    (0..CYCLES).try_for_each(cycle)?;
-    let after = available()?;
-    context.note(format!("{CYCLES} cycles of {} KiB: {before} kB available before, {after} kB after", SIZE >> 10));
-    // One lost segment per cycle would be 300 MiB; this allows for other things the guest does.
-    must(after + CYCLES * (SIZE >> 10) / 20 > before, || {
-        format!("{} kB are gone after {CYCLES} cycles: expected about 0", before.saturating_sub(after))
-    })?;
+    // One lost segment per cycle would be 300 MiB.
+    leave_nothing(context, (20, CYCLES), (SIZE >> 10, 20), cycle)?;
     context.sync()
 }

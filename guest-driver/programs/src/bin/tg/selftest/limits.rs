@@ -3,7 +3,6 @@
 
 use super::context::{Context, Verdict, must, same};
 use super::trouble::REFUSED;
-use telegraphos::Node;
 use telegraphos_guest_tests::child::End;
 use telegraphos_guest_tests::random;
 
@@ -28,17 +27,28 @@ pub(crate) fn many_imports(context: &mut Context<'_>) -> Verdict {
     context.sync()
 }
 
-pub(crate) fn locked_memory(context: &mut Context<'_>) -> Verdict {
-    // Root may lock as much as it likes, so this is an ordinary user's.
-    let attempt = |limit: &str, size: &str| -> Verdict<(Option<String>, End)> {
-        let mut child = context.ordinary_child(&["export-limited", limit, &context.name("limited"), size])?;
-        Ok((child.line()?, child.end()?))
+/// What an ordinary user makes under two limits on locked memory, of which the first is too low. Root may lock as much as
+/// it likes.
+pub(crate) fn under_limits(
+    context: &Context<'_>,
+    action: &str,
+    words: &[&str],
+    [(low, too_much), (high, not_too_much)]: [(&str, &str); 2],
+    made: &str,
+) -> Verdict {
+    let attempt = |limit| -> Verdict<(Option<String>, End)> {
+        Ok(context.ordinary_child(&[&[action, limit], words].concat())?.last()?)
     };
-    let (line, end) = attempt("262144", "1048576")?;
-    same("1 MiB under a limit of 256 KiB", line, Some(format!("errno {}", libc::ENOMEM)))?;
+    let (line, end) = attempt(low)?;
+    same(too_much, line, Some(format!("errno {}", libc::ENOMEM)))?;
     same("its end", end, End::Code(REFUSED))?;
-    let (line, _) = attempt("2097152", "1048576")?;
-    same("1 MiB under a limit of 2 MiB", line, Some("exported".into()))
+    let (line, _) = attempt(high)?;
+    same(not_too_much, line, Some(made.into()))
+}
+
+pub(crate) fn locked_memory(context: &mut Context<'_>) -> Verdict {
+    let limits = [("262144", "1 MiB under a limit of 256 KiB"), ("2097152", "1 MiB under a limit of 2 MiB")];
+    under_limits(context, "export-limited", &[&context.name("limited"), "1048576"], limits, "exported")
 }
 
 /// Memory exported through an inherited descriptor exists as long as that, and so does its charge: the process that
@@ -51,7 +61,7 @@ pub(crate) fn locked_memory_of_forked(context: &mut Context<'_>) -> Verdict {
     for _ in 1..4 {
         refused += u32::from(child.line()? == Some(format!("exit {}", libc::ENOMEM)));
     }
-    child.must_end(End::Code(0))?;
+    child.must_end(End::WELL)?;
     must(refused >= 2, || format!("4 children exported 1 MiB each under a limit of 2 MiB: {refused} were refused"))?;
     // It all went with the descriptor.
     let mut child = context.ordinary_child(&["export-limited", "2097152", &context.name("limited"), "1048576"])?;
@@ -68,21 +78,19 @@ pub(crate) fn greedy_process(context: &mut Context<'_>) -> Verdict {
     let taken: Vec<u64> = said.split(' ').filter_map(|n| n.parse().ok()).collect();
     must(taken.len() == 3 && taken.iter().all(|n| *n > 0), || format!("the greedy process said {said:?}"))?;
     let mut modest = context.ordinary_child(&["modest", &id, &name])?;
-    modest.expect("served")?;
-    modest.must_end(End::Code(0))?;
+    modest.must_end_saying("served")?;
     // This process, which may be root's.
-    let node = Node::open_path(context.node().path())?;
+    let node = context.other_file()?;
     let own = node.import(context.me(), &name).open()?;
     own.put64(8, 77)?;
     own.quiet()?;
     same("the word", mine.load::<u64>(8)?, 77)?;
-    greedy.go()?;
-    greedy.must_end(End::Code(0))?;
+    greedy.must_go_to(End::WELL)?;
     // All of it is free again.
     let mut greedy = context.ordinary_child(&["greedy", &id, &name])?;
     same("what it gets the second time", greedy.line()?, Some(said))?;
     greedy.go()?;
-    Ok(greedy.must_end(End::Code(0))?)
+    Ok(greedy.must_end(End::WELL)?)
 }
 
 pub(crate) fn many_units(context: &mut Context<'_>) -> Verdict {
@@ -93,8 +101,7 @@ pub(crate) fn many_units(context: &mut Context<'_>) -> Verdict {
         right.put64(unit * UNIT, random::word(own_seed, 2 * unit))?;
         right.put64((unit + 1) * UNIT - 8, random::word(own_seed, 2 * unit + 1))?;
     }
-    right.quiet()?;
-    context.sync()?;
+    context.sync_behind(&right)?;
     for unit in 0..64 {
         same(
             format_args!("the first word of unit {unit}"),

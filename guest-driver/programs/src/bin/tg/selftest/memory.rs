@@ -1,24 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Memory of this process, as it is registered.
 
-use super::context::Verdict;
+use super::context::{Context, Verdict};
 use rustix::fd::OwnedFd;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
-use telegraphos::{Node, Registration};
+use rustix::mm::{
+    Advice, MapFlags, MprotectFlags, MremapFlags, madvise, mmap, mmap_anonymous, mprotect, mremap, munmap,
+};
+use std::io::Error;
+use telegraphos::{Node, RegisterBuilder, Registration};
+use telegraphos_guest_tests::mapping::{Mapping, READ_WRITE};
 use telegraphos_guest_tests::random;
 
 pub(crate) const PAGE: usize = 4096;
-const BOTH: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
-/// Memory of this process, unmapped on drop.
-pub(crate) struct Memory {
-    pub(crate) at: *mut u8,
-    pub(crate) length: usize,
-}
-
-// SAFETY: it is a range of addresses, and its bytes are accessed by volatile accesses that no reference sees.
-unsafe impl Sync for Memory {}
+/// Memory of this process, whose bytes are accessed by volatile accesses that no reference sees.
+pub(crate) struct Memory(Mapping);
 
 pub(crate) fn file(length: usize, flags: MemfdFlags) -> Verdict<OwnedFd> {
     let fd = memfd_create("registered", flags).map_err(std::io::Error::from)?;
@@ -28,16 +25,20 @@ pub(crate) fn file(length: usize, flags: MemfdFlags) -> Verdict<OwnedFd> {
 
 impl Memory {
     pub(crate) fn anonymous(length: usize) -> Verdict<Memory> {
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let at = unsafe { mmap_anonymous(std::ptr::null_mut(), length, BOTH, MapFlags::PRIVATE) };
-        Ok(Memory { at: at.map_err(std::io::Error::from)?.cast(), length })
+        Ok(Memory(Mapping::anonymous(length, MapFlags::PRIVATE).map_err(Error::from)?))
     }
 
     /// The first bytes of a file.
     pub(crate) fn of(file: &OwnedFd, length: usize) -> Verdict<Memory> {
-        // SAFETY: as above.
-        let at = unsafe { mmap(std::ptr::null_mut(), length, BOTH, MapFlags::SHARED, file, 0) };
-        Ok(Memory { at: at.map_err(std::io::Error::from)?.cast(), length })
+        Ok(Memory(Mapping::of(file, 0, length, READ_WRITE).map_err(Error::from)?))
+    }
+
+    pub(crate) fn at(&self) -> *mut u8 {
+        self.0.at()
+    }
+
+    pub(crate) fn length(&self) -> usize {
+        self.0.length()
     }
 
     /// Of a file in memory, of huge pages if there are flags for that.
@@ -55,8 +56,8 @@ impl Memory {
         for (n, offset) in offsets.enumerate() {
             let at = memory.range(n * piece, piece);
             // SAFETY: it takes the place of a part of the test's own mapping, to which nothing refers.
-            unsafe { mmap(at.cast(), piece, BOTH, MapFlags::SHARED | MapFlags::FIXED, file, offset) }
-                .map_err(std::io::Error::from)?;
+            unsafe { mmap(at.cast(), piece, READ_WRITE, MapFlags::SHARED | MapFlags::FIXED, file, offset) }
+                .map_err(Error::from)?;
         }
         Ok(memory)
     }
@@ -64,53 +65,78 @@ impl Memory {
     /// Other memory, of zeros, takes the place of it.
     pub(crate) fn replace(&self) -> Verdict {
         // SAFETY: the test's own mapping; nothing refers to it.
-        unsafe { mmap_anonymous(self.at.cast(), self.length, BOTH, MapFlags::PRIVATE | MapFlags::FIXED) }
-            .map_err(std::io::Error::from)?;
+        unsafe { mmap_anonymous(self.at().cast(), self.length(), READ_WRITE, MapFlags::PRIVATE | MapFlags::FIXED) }
+            .map_err(Error::from)?;
         Ok(())
     }
 
+    /// Some of it goes.
+    pub(crate) fn unmap(&self, from: usize, length: usize) -> Verdict {
+        // SAFETY: as above.
+        Ok(unsafe { munmap(self.range(from, length).cast(), length) }.map_err(Error::from)?)
+    }
+
+    pub(crate) fn advise(&self, from: usize, length: usize, advice: Advice) -> Verdict {
+        // SAFETY: as above.
+        Ok(unsafe { madvise(self.range(from, length).cast(), length, advice) }.map_err(Error::from)?)
+    }
+
+    /// Changes what this process may do with some of it.
+    pub(crate) fn protect(&self, from: usize, length: usize, flags: MprotectFlags) -> Verdict {
+        // SAFETY: as above; the test accesses it as it may.
+        Ok(unsafe { mprotect(self.range(from, length).cast(), length, flags) }.map_err(Error::from)?)
+    }
+
+    /// It grows to twice its length, where the kernel likes: whether it is where it was.
+    pub(crate) fn double(&mut self) -> Verdict<bool> {
+        let (at, length) = (self.at(), self.length());
+        // SAFETY: as above.
+        let moved = unsafe { mremap(at.cast(), length, 2 * length, MremapFlags::MAYMOVE) }.map_err(Error::from)?;
+        // SAFETY: that is where it is now.
+        unsafe { self.0.moved(moved.cast(), 2 * length) };
+        Ok(self.at() == at)
+    }
+
     pub(crate) fn range(&self, from: usize, length: usize) -> *mut [u8] {
-        assert!(from + length <= self.length, "the test's own range");
-        std::ptr::slice_from_raw_parts_mut(self.at.wrapping_add(from), length)
+        self.0.range(from, length)
     }
 
     pub(crate) fn byte(&self, at: usize) -> u8 {
-        assert!(at < self.length, "the test's own range");
+        assert!(at < self.length(), "the test's own range");
         // SAFETY: it lies in the mapping.
-        unsafe { self.at.add(at).read_volatile() }
+        unsafe { self.at().add(at).read_volatile() }
     }
 
     pub(crate) fn set(&self, at: usize, byte: u8) {
-        assert!(at < self.length, "the test's own range");
+        assert!(at < self.length(), "the test's own range");
         // SAFETY: it lies in the mapping.
-        unsafe { self.at.add(at).write_volatile(byte) }
+        unsafe { self.at().add(at).write_volatile(byte) }
     }
 
     pub(crate) fn fill(&self, seed: u64) {
-        (0..self.length).for_each(|at| self.set(at, byte(seed, at)));
+        (0..self.length()).for_each(|at| self.set(at, byte(seed, at)));
     }
 
     /// Makes all bytes the same.
     pub(crate) fn fill_with(&self, byte: u8) {
         // SAFETY: it lies in the mapping.
-        unsafe { self.at.write_bytes(byte, self.length) }
+        unsafe { self.at().write_bytes(byte, self.length()) }
     }
 
     /// The first byte that is not this one.
     pub(crate) fn other_than(&self, byte: u8) -> Option<(usize, u8)> {
-        (0..self.length).map(|at| (at, self.byte(at))).find(|(_, found)| *found != byte)
+        (0..self.length()).map(|at| (at, self.byte(at))).find(|(_, found)| *found != byte)
     }
 
     pub(crate) fn register(&self, node: &Node, from: usize, length: usize) -> Verdict<Registration> {
         // SAFETY: the memory is accessed by single bytes, and unmapped later or on purpose.
         Ok(unsafe { node.register(self.range(from, length)) }.create()?)
     }
-}
 
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: nothing refers to it any more.
-        let _ = unsafe { munmap(self.at.cast(), self.length) };
+    /// The same under a name, for all.
+    pub(crate) fn named(&self, context: &Context<'_>, name: &str, from: usize, length: usize) -> RegisterBuilder {
+        // SAFETY: as above.
+        unsafe { context.node().register(self.range(from, length)) }.name(name).mode(0o606)
     }
 }
 

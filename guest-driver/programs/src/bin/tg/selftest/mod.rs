@@ -40,6 +40,7 @@ mod trouble;
 use context::{Context, Stop, Verdict};
 use std::time::Duration;
 use telegraphos::Node;
+use telegraphos::ReplicaMode::{Counters, Invalidate};
 use telegraphos_guest_tests::cli::{self, Failure, Line, Outcome};
 use telegraphos_guest_tests::peers::{Participants, Peers};
 
@@ -70,7 +71,7 @@ struct Test {
 }
 
 macro_rules! plan {
-    ($( $name:literal => $run:path, )*) => { &[ $( Test { name: $name, run: $run }, )* ] };
+    ($( $name:literal => $run:expr, )*) => { &[ $( Test { name: $name, run: $run }, )* ] };
 }
 
 /// The plan. Ids are those of docs/spec.md.
@@ -89,8 +90,8 @@ const PLAN: &[Test] = plan! {
     "i8-fifo/one-word-in-program-order" => order::sequence,
     "i8-fifo/data-before-flag" => order::data_before_flag,
     "i8-fifo/across-words-and-pages" => order::across_words,
-    "e19-quiet/third-node-sees-data-after-flag" => order::quiet_import,
-    "i7-quiet/whole-context" => order::quiet_context,
+    "e19-quiet/third-node-sees-data-after-flag" => |context| order::third_node(context, |_, remote| remote.quiet()),
+    "i7-quiet/whole-context" => |context| order::third_node(context, |node, _| node.quiet()),
     "quiet/eighty-threads-at-once" => order::quiet_threads,
     "quiet/impatient-caller-may-call-again" => order::quiet_timeout,
     "protection/unmapped-page-is-sigsegv" => protection::unmapped,
@@ -222,31 +223,31 @@ const PLAN: &[Test] = plan! {
     "i11-queue/corrupt-header-harms-its-owner-alone" => queue_faults::corrupt_header,
     "i11-queue/corrupt-header-while-senders-are-held" => queue_faults::corrupt_while_held,
     "queue/next-to-itself-or-nowhere" => queue_faults::corrupt_next,
-    "queue/destroyed-with-elements-in-flight" => queue_faults::destroyed,
-    "queue/owner-killed-with-elements-in-flight" => queue_faults::owner_killed,
+    "queue/destroyed-with-elements-in-flight" => |context| queue_faults::ends(context, false),
+    "queue/owner-killed-with-elements-in-flight" => |context| queue_faults::ends(context, true),
     "queue/nonsense-is-refused" => queue_faults::nonsense,
     "queue/hold-slots-used-up-and-free-again" => queue_faults::hold_slots,
     "queue/closing-imports-of-a-full-queue-delays-no-others" => queue_faults::closing_delays_no_others,
     "queue/scribbled-state-harms-that-queue-alone" => queue_faults::scribbled_state,
     "queue/locked-memory" => queue_faults::locked_memory,
     "queue/300-cycles-leak-nothing" => queue_faults::cycles,
-    "replica/stores-of-every-node-reach-every-copy" => replicas::reach_all,
+    "replica/stores-of-every-node-reach-every-copy" => |context| replicas::reaches_all(context, Counters),
     "replica/segments-of-several-pages" => replicas::pages,
     "i4-e22b-replica/a-load-finds-the-own-store" => replicas::own_store,
-    "i4-i5-replica/no-older-store-comes-back" => replicas::no_older_store,
+    "i4-i5-replica/no-older-store-comes-back" => |context| replicas::nothing_comes_back(context, Counters),
     "e18-replica/mixed-sizes-converge" => replicas::mixed_sizes,
-    "e20-replica/atomics-of-all-nodes-are-exact" => replicas::atomics,
-    "i6-i7-replica/quiet-covers-every-copy" => replicas::message_passing,
+    "e20-replica/atomics-of-all-nodes-are-exact" => |context| replicas::atomics(context, Counters),
+    "i6-i7-replica/quiet-covers-every-copy" => |context| replicas::message_passing(context, Counters),
     "e22b-replica/one-pointer-with-both-trapped" => replicas::one_pointer,
     "sync/locks-in-replicated-segments" => replicas::locks,
     "idle/a-late-barrier-is-slept-through" => idle::barriers,
     "idle/a-lock-that-is-held-for-long-is-slept-through" => idle::locks,
     "idle/both-ends-of-a-broadcast-sleep" => idle::broadcasts,
     "replica/copied-when-read-much" => replicas::copied_when_used,
-    "replica-invalidate/stores-of-every-node-reach-every-copy" => replicas::invalidated_reach_all,
-    "i4-i5-replica-invalidate/no-older-store-comes-back" => replicas::invalidated_no_older_store,
-    "e20-replica-invalidate/atomics-of-all-nodes-are-exact" => replicas::invalidated_atomics,
-    "i6-i7-replica-invalidate/quiet-covers-every-copy" => replicas::invalidated_messages,
+    "replica-invalidate/stores-of-every-node-reach-every-copy" => |context| replicas::reaches_all(context, Invalidate),
+    "i4-i5-replica-invalidate/no-older-store-comes-back" => |context| replicas::nothing_comes_back(context, Invalidate),
+    "e20-replica-invalidate/atomics-of-all-nodes-are-exact" => |context| replicas::atomics(context, Invalidate),
+    "i6-i7-replica-invalidate/quiet-covers-every-copy" => |context| replicas::message_passing(context, Invalidate),
     "replica/home-moves-while-all-store" => replica_homes::moves,
     "replica/joins-follow-the-home" => replica_homes::joins_follow,
     "replica/a-home-that-cannot-move" => replica_homes::refusals,
@@ -254,8 +255,8 @@ const PLAN: &[Test] = plan! {
     "i4-replica/threads-of-one-process" => replicas::threads,
     "e20-replica/joining-while-others-store-misses-nothing" => replica_members::join_while_others_store,
     "replica/leave-and-join-again" => replica_members::leave_and_join_again,
-    "replica/home-killed-and-adopted-by-a-survivor" => replica_members::home_killed,
-    "replica/home-leaves-and-a-survivor-adopts" => replica_members::home_leaves,
+    "replica/home-killed-and-adopted-by-a-survivor" => |context| replica_members::home_goes(context, true),
+    "replica/home-leaves-and-a-survivor-adopts" => |context| replica_members::home_goes(context, false),
     "replica/adopting-under-a-name-that-is-taken" => replica_members::adopted_name_taken,
     "replica/copies-killed-while-others-store" => replica_members::copy_killed,
     "replica/owner-without-counters-converges" => replica_members::owner_mode,
@@ -320,9 +321,9 @@ pub(crate) fn run(mut line: Line) -> Outcome<()> {
     line.only([])?;
     let chosen = |test: &&Test| options.only.as_ref().is_none_or(|part| test.name.contains(part.as_str()));
     let plan: Vec<&Test> = PLAN.iter().filter(chosen).collect();
-    if plan.is_empty() {
-        return Err(Failure::Usage("--only leaves no test; `tg-selftest --list` prints their names".into()));
-    }
+    cli::must(!plan.is_empty(), Failure::Usage, || {
+        "--only leaves no test; `tg-selftest --list` prints their names".into()
+    })?;
     println!("KTAP version 1\n1..{}", plan.len());
     context::explain_sigbus();
     let passed = run_plan(&plan, &options).inspect_err(|failure| println!("Bail out! {failure}"))?;

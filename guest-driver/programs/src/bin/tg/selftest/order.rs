@@ -1,34 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Order of stores, and quiet.
 
-use super::context::{Context, Stop, Verdict, must, same};
+use super::context::{Context, Verdict, YIELD, becomes, both, in_threads, must, same};
 use std::time::{Duration, Instant};
-use telegraphos::{Error, Remote, Segment};
+use telegraphos::{Error, Node, Remote, Segment};
 use telegraphos_guest_tests::random;
 
 /// Waits until a word of this node's segment has reached a value.
 fn wait_for(segment: &Segment, offset: u64, value: u64, patience: Duration) -> Verdict<u64> {
-    let deadline = Instant::now() + patience;
-    loop {
-        let found: u64 = segment.load(offset)?;
-        if found >= value {
-            return Ok(found);
-        }
-        must(Instant::now() < deadline, || {
-            format!("word {offset:#x} of {:?} stays {found}: waited {patience:?} for {value}", segment.name())
-        })?;
-        std::thread::yield_now();
-    }
-}
-
-/// Runs both ends of a test at once; the first that stops decides.
-fn both(here: impl FnOnce() -> Verdict + Send, there: impl FnOnce() -> Verdict) -> Verdict {
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(here);
-        let result = there();
-        let other = thread.join().unwrap_or_else(|_| Err("a thread panicked".into()));
-        other.and(result)
-    })
+    becomes(
+        patience,
+        YIELD,
+        || Ok(segment.load(offset)?),
+        |found| *found >= value,
+        |found| format!("word {offset:#x} of {:?} stays {found}: waited {patience:?} for {value}", segment.name()),
+    )
 }
 
 pub(crate) fn sequence(context: &mut Context<'_>) -> Verdict {
@@ -119,8 +105,7 @@ pub(crate) fn across_words(context: &mut Context<'_>) -> Verdict {
             Ok(())
         },
     )?;
-    right.quiet()?;
-    context.sync()?;
+    context.sync_behind(&right)?;
     for n in LAST - WORDS + 1..=LAST {
         same(format_args!("word {}", n % WORDS), mine.load::<u64>(n % WORDS * 8)?, n)?;
     }
@@ -129,7 +114,7 @@ pub(crate) fn across_words(context: &mut Context<'_>) -> Verdict {
 
 /// Node a stores data into its right neighbour b, waits for quiet, then raises a flag at c, the next but one. Nothing
 /// but quiet orders the two. When c sees the flag, it loads the data from b and must find it (SPEC E19, I7).
-fn third_node(context: &mut Context<'_>, quiet: fn(&Context<'_>, &Remote) -> Result<(), Error>) -> Verdict {
+pub(crate) fn third_node(context: &mut Context<'_>, quiet: fn(&Node, &Remote) -> Result<(), Error>) -> Verdict {
     const ROUNDS: u64 = 100;
     const DATA: u64 = 0x000;
     const FLAG: u64 = 0x100;
@@ -153,11 +138,11 @@ fn third_node(context: &mut Context<'_>, quiet: fn(&Context<'_>, &Remote) -> Res
         }
         Ok(())
     };
-    let context_ref = &*context;
+    let node = context.node();
     let storer = || -> Verdict {
         for round in 1..=ROUNDS {
             b.put64(DATA, round)?;
-            quiet(context_ref, &b)?;
+            quiet(node, &b)?;
             c.put64(FLAG, round)?;
             wait_for(&mine, ANSWER, round, patience)?;
         }
@@ -167,34 +152,17 @@ fn third_node(context: &mut Context<'_>, quiet: fn(&Context<'_>, &Remote) -> Res
     context.sync()
 }
 
-pub(crate) fn quiet_import(context: &mut Context<'_>) -> Verdict {
-    third_node(context, |_, remote| remote.quiet())
-}
-
-pub(crate) fn quiet_context(context: &mut Context<'_>) -> Verdict {
-    third_node(context, |context, _| context.node().quiet())
-}
-
 pub(crate) fn quiet_threads(context: &mut Context<'_>) -> Verdict {
     // More threads than the 64 slots of a context.
     const THREADS: u64 = 80;
     let (mine, right) = context.neighbour(4096)?;
     context.sync()?;
-    let right = &right;
-    let results: Vec<Verdict> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS)
-            .map(|thread| {
-                scope.spawn(move || {
-                    (1..=5).try_for_each(|round| {
-                        right.put64(thread * 8, round)?;
-                        Ok(right.quiet()?)
-                    })
-                })
-            })
-            .collect();
-        threads.into_iter().map(|t| t.join().unwrap_or_else(|_| Err("a thread panicked".into()))).collect()
-    });
-    results.into_iter().collect::<Verdict>()?;
+    in_threads(THREADS, |thread| {
+        (1..=5).try_for_each(|round| {
+            right.put64(thread * 8, round)?;
+            Ok(right.quiet()?)
+        })
+    })?;
     context.sync()?;
     for thread in 0..THREADS {
         same(format_args!("the word of thread {thread}"), mine.load::<u64>(thread * 8)?, 5)?;
@@ -220,7 +188,7 @@ pub(crate) fn quiet_timeout(context: &mut Context<'_>) -> Verdict {
         match right.quiet_timeout(Duration::from_millis(1)) {
             Ok(()) => break,
             Err(Error::Pending { .. }) if Instant::now() < deadline => {}
-            Err(error) => return Err(Stop::Fail(format!("quiet never comes: {error}"))),
+            Err(error) => return Err(format!("quiet never comes: {error}").into()),
         }
     }
     right.quiet()?;

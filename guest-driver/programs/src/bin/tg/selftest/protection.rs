@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Page tables, rights, files and users: what must not work, and how it fails.
 
-use super::context::{Context, Stop, Verdict, must, refused, same};
+use super::context::{Context, Verdict, must, refused, same, two_users};
+use super::control::{by_handle, ioctl};
 use super::trouble::REFUSED;
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect, munmap};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mprotect};
 use std::ffi::c_void;
-use std::os::fd::AsFd;
 use telegraphos::{Error, Node, Rights, Status};
-use telegraphos_guest_tests::child::{Child, End};
+use telegraphos_guest_tests::child::End;
+use telegraphos_guest_tests::mapping::{Mapping, READ_WRITE};
 use telegraphos_guest_tests::{raw, user};
 use telegraphos_wire::uapi;
 
 const PAGE: usize = 4096;
-const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
 /// Maps and unmaps again.
 pub(crate) fn try_mmap(
@@ -23,11 +23,7 @@ pub(crate) fn try_mmap(
     protection: ProtFlags,
     flags: MapFlags,
 ) -> Result<(), Errno> {
-    // SAFETY: a new mapping at an address of the kernel's choice, unmapped before it is used.
-    unsafe {
-        let at = mmap(std::ptr::null_mut(), length, protection, flags, node.as_fd(), offset)?;
-        munmap(at, length)
-    }
+    Mapping::with(node, offset, length, protection, flags).map(drop)
 }
 
 fn no_mmap(what: &str, errno: Errno, result: Result<(), Errno>) -> Verdict {
@@ -36,9 +32,8 @@ fn no_mmap(what: &str, errno: Errno, result: Result<(), Errno>) -> Verdict {
 
 pub(crate) fn unmapped(context: &mut Context<'_>) -> Verdict {
     let (mine, right) = context.neighbour(4096)?;
-    let mut child = context.child(&["unmapped", &right.node().to_string(), &context.name("data")])?;
-    child.expect("ready")?;
-    child.must_end(End::Signal(libc::SIGSEGV))?;
+    let mut child = context.child_saying("ready", &["unmapped", &right.node().to_string(), &context.name("data")])?;
+    child.must_end(End::SEGV)?;
     context.sync()?;
     same("the word it would have reached", mine.load::<u64>(0)?, 0)?;
     context.sync()
@@ -46,10 +41,9 @@ pub(crate) fn unmapped(context: &mut Context<'_>) -> Verdict {
 
 pub(crate) fn read_only_store(context: &mut Context<'_>) -> Verdict {
     let (mine, right) = context.neighbour(4096)?;
-    let mut child = context.child(&["store", &right.node().to_string(), &context.name("data"), "r", "0", "1"])?;
-    child.expect("ready")?;
-    child.go()?;
-    child.must_end(End::Signal(libc::SIGSEGV))?;
+    let mut child =
+        context.child_saying("ready", &["store", &right.node().to_string(), &context.name("data"), "r", "0", "1"])?;
+    child.must_go_to(End::SEGV)?;
     let reader = context.node().import(right.node(), &context.name("data")).read_only().open()?;
     must(matches!(reader.put64(0, 1), Err(Error::Right { .. })), || "the library stores without the right".into())?;
     context.sync()?;
@@ -105,7 +99,7 @@ pub(crate) fn mmap_beyond(context: &mut Context<'_>) -> Verdict {
 
 pub(crate) fn foreign_handles(context: &mut Context<'_>) -> Verdict {
     let (mine, right) = context.neighbour(4096)?;
-    let other = Node::open_path(context.node().path())?;
+    let other = context.other_file()?;
     let handles = [
         (uapi::MMAP_IMPORT, right.handle()),
         (uapi::MMAP_ARGUMENT, right.handle()),
@@ -117,16 +111,13 @@ pub(crate) fn foreign_handles(context: &mut Context<'_>) -> Verdict {
         no_mmap("of another file's handle", Errno::INVAL, result)?;
     }
     let mut state = uapi::ImportState { handle: right.handle(), ..Default::default() };
-    let mut import = uapi::Handle { handle: right.handle(), ..Default::default() };
-    let mut export = uapi::Handle { handle: mine.handle(), ..Default::default() };
     let bad = Err(libc::EBADF);
-    same("the state of another file's import", super::control::ioctl(&other, 5, &mut state), bad)?;
-    same("acknowledging another file's import", super::control::ioctl(&other, 6, &mut import), bad)?;
-    same("closing another file's import", super::control::ioctl(&other, 4, &mut import), bad)?;
-    same("withdrawing another file's export", super::control::ioctl(&other, 2, &mut export), bad)?;
+    same("the state of another file's import", ioctl(&other, 5, &mut state), bad)?;
+    same("acknowledging another file's import", by_handle(&other, 6, right.handle(), 0), bad)?;
+    same("closing another file's import", by_handle(&other, 4, right.handle(), 0), bad)?;
+    same("withdrawing another file's export", by_handle(&other, 2, mine.handle(), 0), bad)?;
     right.put64(0, 1)?;
-    right.quiet()?;
-    context.sync()
+    context.sync_behind(&right)
 }
 
 pub(crate) fn own_pages(context: &mut Context<'_>) -> Verdict {
@@ -179,8 +170,7 @@ pub(crate) fn load_past_end(context: &mut Context<'_>) -> Verdict {
     right.acknowledge()?;
     context.state_becomes(&right, "no error", |s| s.error.is_none())?;
     same("the last word", right.get32(96)?, 0)?;
-    right.quiet()?;
-    context.sync()
+    context.sync_behind(&right)
 }
 
 pub(crate) fn store_past_end(context: &mut Context<'_>) -> Verdict {
@@ -200,8 +190,7 @@ pub(crate) fn store_past_end(context: &mut Context<'_>) -> Verdict {
     right.acknowledge()?;
     context.state_becomes(&right, "neither cut nor error", |s| !s.cut && s.error.is_none())?;
     right.put64(8, 4)?;
-    right.quiet()?;
-    context.sync()?;
+    context.sync_behind(&right)?;
     same("the word stored after the acknowledgement", mine.load::<u64>(8)?, 4)?;
     context.sync()
 }
@@ -220,8 +209,7 @@ pub(crate) fn right_not_offered(context: &mut Context<'_>) -> Verdict {
 }
 
 pub(crate) fn other_users(context: &mut Context<'_>) -> Verdict {
-    let (gid, _) = user::device_group().map_err(|e| e.to_string())?;
-    let (one, two) = ((user::ORDINARY + 1, gid), (user::ORDINARY + 2, gid));
+    let (one, two) = two_users()?;
     let (private, readable) = (context.name("private"), context.name("readable"));
     let mut exporters = Vec::new();
     // Skips on every node, or on none.
@@ -235,10 +223,10 @@ pub(crate) fn other_users(context: &mut Context<'_>) -> Verdict {
     let attempt = |ids, name: &str, rights| -> Verdict<End> {
         Ok(context.child_of(ids, &["import", &right, name, rights])?.end()?)
     };
-    same("0600 for its owner", attempt(one, &private, "rw")?, End::Code(0))?;
+    same("0600 for its owner", attempt(one, &private, "rw")?, End::WELL)?;
     same("0600 for another", attempt(two, &private, "r")?, End::Code(REFUSED))?;
-    same("0604 for its owner", attempt(one, &readable, "rw")?, End::Code(0))?;
-    same("0604 for another, reading", attempt(two, &readable, "r")?, End::Code(0))?;
+    same("0604 for its owner", attempt(one, &readable, "rw")?, End::WELL)?;
+    same("0604 for another, reading", attempt(two, &readable, "r")?, End::WELL)?;
     same("0604 for another, writing", attempt(two, &readable, "rw")?, End::Code(REFUSED))?;
     context.sync()
 }
@@ -249,8 +237,7 @@ pub(crate) fn ordinary_user(context: &mut Context<'_>) -> Verdict {
     let mut child = context.ordinary_child(&["store", &right.node().to_string(), &name, "rw", "16", "4711"])?;
     child.expect("ready")?;
     child.go()?;
-    child.expect("stored")?;
-    child.must_end(End::Code(0))?;
+    child.must_end_saying("stored")?;
     context.sync()?;
     same("the word that an ordinary user has stored", mine.load::<u64>(16)?, 4711)?;
     context.sync()
@@ -260,8 +247,7 @@ pub(crate) fn outsider(context: &mut Context<'_>) -> Verdict {
     let (gid, mode) = user::device_group().map_err(|e| e.to_string())?;
     same("the mode of the device file", format!("{mode:#o}"), "0o660".to_owned())?;
     must(gid != 0, || "the device file belongs to root's group: expected another group".into())?;
-    let mut child: Child = context.child_of((user::ORDINARY + 1, user::ORDINARY + 1), &["open"])?;
-    let line = child.line()?;
-    same("what the outsider got", line.as_deref(), Some(format!("errno {}", libc::EACCES).as_str()))?;
-    child.must_end(End::Code(REFUSED)).map_err(Stop::from)
+    let (line, end) = context.child_of((user::ORDINARY + 1, user::ORDINARY + 1), &["open"])?.last()?;
+    same("what the outsider got", line, Some(format!("errno {}", libc::EACCES)))?;
+    same("how it ended", end, End::Code(REFUSED))
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What children do with notification queues.
 
-use super::trouble::{Trouble, number};
+use super::trouble::{Trouble, limit_locked_memory, mode as mode_of, number};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use telegraphos::{Node, NodeId, Queue, RemoteQueue};
@@ -67,18 +67,14 @@ pub(crate) fn act(args: &[&str]) -> Result<(), Trouble> {
         // Makes a queue and keeps it until it gets the line to end, or is killed.
         ["queue-owner", name, mode, quota] => {
             let node = Node::open()?;
-            let mode = u32::from_str_radix(mode, 8).map_err(|_| Trouble::Wrong(format!("{mode:?} is no mode")))?;
-            let builder = Queue::create(&node, name).mode(mode).words(8);
+            let builder = Queue::create(&node, name).mode(mode_of(mode)?).words(8);
             let _queue = builder.quota(number(quota)? as u32).create()?;
             say("made");
             wait_for_go();
         }
         // Makes a queue under a limit on locked memory.
         ["queue-limited", limit, name, quota] => {
-            let limit = Some(number(limit)?);
-            let limits = rustix::process::Rlimit { current: limit, maximum: limit };
-            rustix::process::setrlimit(rustix::process::Resource::Memlock, limits)
-                .map_err(|e| Trouble::Wrong(format!("setrlimit: {e}")))?;
+            limit_locked_memory(limit)?;
             Queue::create(&Node::open()?, name).quota(number(quota)? as u32).create()?;
             say("made");
         }

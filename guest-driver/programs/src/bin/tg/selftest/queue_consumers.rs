@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Notification queues: consumers that wait, are many, and die (SPEC items 10 to 12, E9 to E13).
 
-use super::context::{Context, Verdict, must, same};
-use super::queues::{LONG, SOON, WIDTHS, joined, not_quiet, queue_becomes, send_range, take, take_range};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use super::context::{Context, LONG, MILLISECOND, SOON, Verdict, YIELD, becomes, both, in_threads, must, same, until};
+use super::control::needs_lab;
+use super::queues::{WIDTHS, is_readable, not_quiet, queue_becomes, send_range, take, take_range};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use telegraphos::{Node, Queue, QueueState};
+use telegraphos::{Queue, QueueState};
 use telegraphos_guest_tests::child::End;
 use telegraphos_guest_tests::queue::{self, Forked, Log, element, shaped};
 use telegraphos_guest_tests::random;
@@ -40,33 +40,33 @@ pub(crate) fn wait_threads(context: &mut Context<'_>) -> Verdict {
     const COUNT: u32 = 200;
     let (seed, _) = context.seeds()?;
     let (mine, right) = context.queue_pair("many", |q| q.words(8))?;
-    let mut taken = std::thread::scope(|scope| -> Verdict<Vec<u32>> {
-        let waiters: Vec<_> = (0..THREADS)
-            .map(|_| {
-                scope.spawn(|| -> Verdict<Vec<u32>> {
-                    let mut taken = Vec::new();
-                    loop {
-                        let value = take(&mine)?;
-                        let (_, number) = queue::parse(4, value).ok_or_else(|| format!("{value:#x} came"))?;
-                        if number >= COUNT {
-                            return Ok(taken);
-                        }
-                        must(taken.last().is_none_or(|last| *last < number), || {
-                            format!("a thread took element {number} after {taken:?}")
-                        })?;
-                        taken.push(number);
-                    }
-                })
-            })
-            .collect();
-        // The last ones send the threads home, one each.
-        for number in 0..COUNT + THREADS {
-            dither(seed, number.into());
-            send_range(&right, 1, number, number + 1)?;
+    let take_all = |_| {
+        let mut taken = Vec::new();
+        loop {
+            let value = take(&mine)?;
+            let (_, number) = queue::parse(4, value).ok_or_else(|| format!("{value:#x} came"))?;
+            if number >= COUNT {
+                return Ok(taken);
+            }
+            must(taken.last().is_none_or(|last| *last < number), || {
+                format!("a thread took element {number} after {taken:?}")
+            })?;
+            taken.push(number);
         }
-        let all: Verdict<Vec<_>> = waiters.into_iter().map(joined).collect();
-        Ok(all?.concat())
-    })?;
+    };
+    let mut taken = Vec::new();
+    let waiters = || {
+        taken = in_threads(THREADS.into(), take_all)?.concat();
+        Ok(())
+    };
+    // The last ones send the threads home, one each.
+    let send = || {
+        (0..COUNT + THREADS).try_for_each(|number| {
+            dither(seed, number.into());
+            send_range(&right, 1, number, number + 1)
+        })
+    };
+    both(waiters, send)?;
     taken.sort_unstable();
     same("what all threads took", taken, (0..COUNT).collect())?;
     context.sync()?;
@@ -92,9 +92,9 @@ pub(crate) fn poll_wakes(context: &mut Context<'_>) -> Verdict {
     const COUNT: u32 = 100;
     let (seed, _) = context.seeds()?;
     // Its eventfd must have no other reader.
-    let node = Node::open_path(context.node().path())?;
+    let node = context.other_file()?;
     let name = context.name("polled");
-    let mine = context.keep_queue(Queue::create(&node, &name).mode(0o602).words(8).create()?);
+    let mine = context.keep(Queue::create(&node, &name).mode(0o602).words(8).create()?);
     let right = context.enqueuer(context.peers.right(), "polled")?;
     let events = node.completions()?;
     context.sync()?;
@@ -110,9 +110,7 @@ pub(crate) fn poll_wakes(context: &mut Context<'_>) -> Verdict {
                 continue;
             }
             mine.arm()?;
-            let time = Timespec { tv_sec: SOON.as_secs() as i64, tv_nsec: 0 };
-            let ready = poll(&mut [PollFd::new(&events, PollFlags::IN)], Some(&time)).map_err(|e| e.to_string())?;
-            must(ready > 0, || format!("element {next} did not end the poll within {SOON:?}"))?;
+            must(is_readable(events, SOON)?, || format!("element {next} did not end the poll within {SOON:?}"))?;
             rustix::io::read(events, &mut [0; 8]).map_err(|e| e.to_string())?;
         }
     }
@@ -121,49 +119,39 @@ pub(crate) fn poll_wakes(context: &mut Context<'_>) -> Verdict {
 
 /// One by one, many at once, and by the kernel's dequeue: one sequence, over linked buffers as well.
 pub(crate) fn ways_agree(context: &mut Context<'_>) -> Verdict {
-    super::control::needs_lab(context)?;
+    needs_lab(context)?;
     const COUNT: u32 = 800;
     let (seed, _) = context.seeds()?;
     for (width, part) in WIDTHS {
         let (mine, right) = context.queue_pair(part, |q| shaped(q, 16, width).quota(5))?;
-        std::thread::scope(|scope| {
-            let sender = scope.spawn(|| send_range(&right, 3, 0, COUNT));
-            let receive = || -> Verdict {
-                let (mut next, mut looks) = (0, 0u64);
-                let deadline = Instant::now() + SOON;
-                while next < COUNT {
-                    let mut values = [0; 24];
-                    looks += 1;
-                    let lot = random::word(seed, looks);
-                    let room = 1 + (lot >> 8) as usize % values.len();
-                    let count = match lot % 4 {
-                        0 => mine.pop_batch(&mut values[..room])?,
-                        way => {
-                            let one = match way {
-                                1 => mine.try_pop()?,
-                                2 => mine.pop_in_kernel()?,
-                                _ => mine.pop_wait(Some(LONG))?,
-                            };
-                            values[0] = one.unwrap_or_default();
-                            usize::from(one.is_some())
-                        }
+        let (mut next, mut looks) = (0, 0u64);
+        let look = || {
+            let mut values = [0; 24];
+            looks += 1;
+            let lot = random::word(seed, looks);
+            let room = 1 + (lot >> 8) as usize % values.len();
+            let count = match lot % 4 {
+                0 => mine.pop_batch(&mut values[..room])?,
+                way => {
+                    let one = match way {
+                        1 => mine.try_pop()?,
+                        2 => mine.pop_in_kernel()?,
+                        _ => mine.pop_wait(Some(LONG))?,
                     };
-                    for value in &values[..count] {
-                        same(format_args!("{part} element {next}"), *value, element(width, 3, next))?;
-                        next += 1;
-                    }
-                    must(Instant::now() < deadline, || format!("{next} of {COUNT} elements came"))?;
-                    if count == 0 {
-                        std::thread::yield_now();
-                    }
+                    values[0] = one.unwrap_or_default();
+                    usize::from(one.is_some())
                 }
-                Ok(())
             };
-            let received = receive();
-            joined(sender).and(received)
-        })?;
-        right.quiet_timeout(SOON)?;
-        context.sync()?;
+            for value in &values[..count] {
+                same(format_args!("{part} element {next}"), *value, element(width, 3, next))?;
+                next += 1;
+            }
+            Ok(next)
+        };
+        let late = |next: &u32| format!("{next} of {COUNT} elements came");
+        let receive = || becomes(SOON, YIELD, look, |next| *next == COUNT, late).map(drop);
+        both(|| send_range(&right, 3, 0, COUNT), receive)?;
+        context.sync_behind(&right)?;
         same("one element more", (mine.try_pop()?, mine.pop_in_kernel()?), (None, None))?;
         context.note(format!("{COUNT} {part} elements, {} overflows", mine.state()?.overflows));
     }
@@ -175,27 +163,14 @@ pub(crate) fn threads(context: &mut Context<'_>) -> Verdict {
     const COUNT: u32 = 1000;
     let (mine, right) = context.queue_pair("shared", |q| q.words(8).quota(8))?;
     let log = Log::new(COUNT as usize + 100)?;
-    std::thread::scope(|scope| -> Verdict {
-        let sender = scope.spawn(|| send_range(&right, 0, 0, COUNT));
-        let deadline = Instant::now() + SOON;
-        let consumers: Vec<_> = (0..THREADS)
-            .map(|thread| {
-                let (mine, log) = (&mine, &log);
-                scope.spawn(move || -> Verdict {
-                    while log.different() < COUNT.into() {
-                        must(Instant::now() < deadline, || format!("{} of {COUNT} elements came", log.count()))?;
-                        if mine.try_pop_with(|value| log.push(value, thread))?.is_none() {
-                            std::thread::yield_now();
-                        }
-                    }
-                    Ok(())
-                })
-            })
-            .collect();
-        let taken: Verdict<Vec<()>> = consumers.into_iter().map(joined).collect();
-        joined(sender)?;
-        taken.map(drop)
-    })?;
+    let consume = |thread| {
+        let look = || {
+            mine.try_pop_with(|value| log.push(value, thread))?;
+            Ok(log.different() >= COUNT.into())
+        };
+        until(SOON, YIELD, look, || format!("{} of {COUNT} elements came", log.count()))
+    };
+    both(|| send_range(&right, 0, 0, COUNT), || in_threads(THREADS, consume).map(drop))?;
     let tally = log.tally(4, 1, COUNT, |_| false);
     must(tally.is_right() && tally.again == 0, || format!("not every element was taken once, in order: {tally:?}"))?;
     context.sync()?;
@@ -239,7 +214,7 @@ pub(crate) fn killed_at_random(context: &mut Context<'_>) -> Verdict {
         }
         std::thread::sleep(Duration::from_micros(random::word(seed, number.into()) % 4000));
         consumer.kill();
-        same("how a consumer ended", consumer.wait(), End::Signal(libc::SIGKILL))?;
+        same("how a consumer ended", consumer.wait(), End::KILLED)?;
     }
     let before = log.different();
     let mut last = Forked::run(|| consume(&file, mine.handle(), &log, CONSUMERS.into()))?;
@@ -251,8 +226,7 @@ pub(crate) fn killed_at_random(context: &mut Context<'_>) -> Verdict {
     last.wait();
     let tally = log.tally(4, 1, COUNT, |_| true);
     must(tally.is_right(), || format!("not every element came once and in order: {tally:?}"))?;
-    right.quiet_timeout(SOON)?;
-    context.sync()?;
+    context.sync_behind(&right)?;
     same("one element more", mine.try_pop()?.filter(|value| *value != log.entry(log.count() as usize - 1).0), None)?;
     let QueueState { overflows, evictions, .. } = mine.state()?;
     context.note(format!(
@@ -280,12 +254,13 @@ fn stay_inside(context: &Context<'_>, queue: &Queue, log: &Log, stop: bool) -> V
         // After the stop: its mapping is gone, so it does not come here.
         Err(format!("took {took:?}"))
     })?;
-    let deadline = Instant::now() + SOON;
-    while log.note(0).load(Ordering::Acquire) == 0 {
-        must(Instant::now() < deadline, || "a consumer does not come to its element".into())?;
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    noted(log, 0, "a consumer does not come to its element")?;
     Ok(consumer)
+}
+
+/// Waits for a note.
+fn noted(log: &Log, number: usize, late: &str) -> Verdict {
+    until(SOON, MILLISECOND, || Ok(log.note(number).load(Ordering::Acquire) != 0), || late.into())
 }
 
 /// The kernel clears a BUSY of an exited process: the next consumer continues at once.
@@ -294,8 +269,7 @@ pub(crate) fn killed_while_busy(context: &mut Context<'_>) -> Verdict {
         let (mine, right) = context.queue_pair(part, |q| q.words(8))?;
         let log = Log::new(8)?;
         send_range(&right, 1, 0, 3)?;
-        right.quiet_timeout(SOON)?;
-        context.sync()?;
+        context.sync_behind(&right)?;
         let mut consumer = stay_inside(context, &mine, &log, false)?;
         same("what it was handed", log.entry(0).0, element(4, 1, 0))?;
         context.sync()?;
@@ -359,14 +333,9 @@ pub(crate) fn evicted(context: &mut Context<'_>) -> Verdict {
         Err(format!("took {:?}", queue.try_pop()))
     })?;
     send_range(&right, 1, 0, 3)?;
-    right.quiet_timeout(SOON)?;
-    context.sync()?;
+    context.sync_behind(&right)?;
     let mut stopped = stay_inside(context, &mine, &log, true)?;
-    let deadline = Instant::now() + SOON;
-    while log.note(1).load(Ordering::Acquire) == 0 {
-        must(Instant::now() < deadline, || "the bystander does not attach".into())?;
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    noted(&log, 1, "the bystander does not attach")?;
     context.sync()?;
     let begun = Instant::now();
     send_range(&right, 1, 3, 8)?;
@@ -380,9 +349,9 @@ pub(crate) fn evicted(context: &mut Context<'_>) -> Verdict {
     let again = Queue::attach(context.node(), mine.handle())?;
     take_range(&again, 1, 0, 8)?;
     stopped.resume();
-    same("how the one that stayed inside ended", stopped.wait(), End::Signal(libc::SIGBUS))?;
+    same("how the one that stayed inside ended", stopped.wait(), End::BUS)?;
     log.note(2).store(1, Ordering::Release);
-    same("how another one that had it mapped ended", bystander.wait(), End::Signal(libc::SIGBUS))?;
+    same("how another one that had it mapped ended", bystander.wait(), End::BUS)?;
     context.sync()?;
     // As if nothing had been.
     send_range(&right, 1, 8, 20)?;

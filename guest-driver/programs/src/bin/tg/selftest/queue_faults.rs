@@ -1,38 +1,37 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Notification queues: what must not work, and which processes it affects (SPEC item 13, E13, E14, I11).
 
-use super::context::{Context, Stop, Verdict, must, refused, same};
-use super::control::ioctl;
+use super::context::{self, Context, LONG, MILLISECOND, SOON, Stop, Verdict, joined, must, refused, same, two_users};
+use super::control::{LAUNCH, QUEUE_POP, by_handle, ioctl, needs_lab};
+use super::life::leave_nothing;
+use super::limits::under_limits;
 use super::protection::try_mmap;
-use super::queues::{LONG, SOON, WIDTHS, blocks, joined, not_quiet, queue_becomes, send_range, take_range};
+use super::queues::{WIDTHS, blocks, not_quiet, queue_becomes, send_range, take_range};
 use super::trouble::REFUSED;
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect, munmap};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mprotect};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use telegraphos::{Error, Node, Queue, RemoteQueue, State, Status};
 use telegraphos_guest_tests::child::{Child, End};
+use telegraphos_guest_tests::interface::call;
+use telegraphos_guest_tests::mapping::{Mapping, READ_WRITE};
+use telegraphos_guest_tests::patience::patiently;
 use telegraphos_guest_tests::queue::{Memory, element, import_patiently, shaped};
-use telegraphos_guest_tests::{raw, user};
+use telegraphos_guest_tests::raw;
 use telegraphos_wire::uapi;
 
 const PAGE: usize = 4096;
-const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
-const SIGBUS: End = End::Signal(libc::SIGBUS);
 
 /// Waits until the state of an import is as wanted.
 fn becomes(queue: &RemoteQueue, what: &str, wanted: impl Fn(&State) -> bool) -> Verdict<State> {
-    let deadline = Instant::now() + SOON;
-    loop {
-        let state = queue.state()?;
-        if wanted(&state) {
-            return Ok(state);
-        }
-        must(Instant::now() < deadline, || {
-            format!("the import of {:?} stays {state:?}: expected {what}", queue.name())
-        })?;
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    context::becomes(
+        SOON,
+        MILLISECOND,
+        || Ok(queue.state()?),
+        wanted,
+        |state| format!("the import of {:?} stays {state:?}: expected {what}", queue.name()),
+    )
 }
 
 /// Why an import is not quiet.
@@ -77,25 +76,22 @@ pub(crate) fn only_the_base(context: &mut Context<'_>) -> Verdict {
     // Far behind the base, where the library maps nothing.
     let (mine, right) = context.queue_pair("large", |q| q)?;
     let offset = uapi::mmap_offset(uapi::MMAP_ENQUEUE, right.handle());
-    // SAFETY: a new mapping at an address of the kernel's choice; gone before this returns.
-    unsafe {
-        let at = mmap(std::ptr::null_mut(), 1 << 16, ProtFlags::WRITE, MapFlags::SHARED, context.node(), offset)
-            .map_err(|e| format!("mmap of a whole enqueue aperture: {e}"))?;
-        raw::store::<u32>(at.cast(), 65532, 1);
-        munmap(at, 1 << 16).map_err(|e| e.to_string())?;
-    }
+    let whole = Mapping::of(context.node(), offset, 1 << 16, ProtFlags::WRITE)
+        .map_err(|e| format!("mmap of a whole enqueue aperture: {e}"))?;
+    // SAFETY: its last word.
+    unsafe { raw::store::<u32>(whole.at(), 65532, 1) };
+    drop(whole);
     same("a store to the buffer's last word", failure(&right), Some(Status::NotQueue))?;
     right.acknowledge()?;
     send_range(&right, 1, 0, 1)?;
-    right.quiet_timeout(SOON)?;
-    context.sync()?;
+    context.sync_behind(&right)?;
     take_range(&mine, 1, 0, 1)?;
     context.sync()
 }
 
 /// Enqueue only: neither kind of mapping, nor any operation, leads past it.
 pub(crate) fn mappings(context: &mut Context<'_>) -> Verdict {
-    super::control::needs_lab(context)?;
+    needs_lab(context)?;
     let (segment, far) = context.neighbour(4096)?;
     let (mine, right) = context.queue_pair("box", |q| q.words(1 << 11))?;
     let node = context.node();
@@ -139,12 +135,11 @@ pub(crate) fn mappings(context: &mut Context<'_>) -> Verdict {
     same("attaching to another file's queue", Queue::attach(&other, own).err().map(|e| e.errno()), Some(libc::EINVAL))?;
 
     // Loads reach nothing: the processor refuses them, or the board.
-    let mut child = context.child(&["queue-load", &right.node().to_string(), &context.name("box")])?;
-    child.expect("ready")?;
+    let mut child = context.child_saying("ready", &["queue-load", &right.node().to_string(), &context.name("box")])?;
     child.go()?;
     match child.line()? {
         Some(line) => same("a load from an enqueue aperture", line.as_str(), "loaded 0xffffffff")?,
-        None => child.must_end(End::Signal(libc::SIGSEGV))?,
+        None => child.must_end(End::SEGV)?,
     }
 
     // Nor do atomics and copies that name it.
@@ -156,7 +151,7 @@ pub(crate) fn mappings(context: &mut Context<'_>) -> Verdict {
         ("a copy from it", 4, local, queue),
     ] {
         let mut launch = uapi::Launch { operation, target, source, length: 8, ..Default::default() };
-        let result = ioctl(node, super::control::LAUNCH, &mut launch);
+        let result = ioctl(node, LAUNCH, &mut launch);
         must(result.is_err(), || format!("{what} of a queue was launched"))?;
     }
     // Not even by name, and a queue is nothing but a queue.
@@ -170,8 +165,7 @@ pub(crate) fn mappings(context: &mut Context<'_>) -> Verdict {
     send_range(&right, 1, 0, 1)?;
     right.quiet_timeout(SOON)?;
     far.put64(0, 1)?;
-    far.quiet_timeout(SOON)?;
-    context.sync()?;
+    context.sync_behind(&far)?;
     take_range(&mine, 1, 0, 1)?;
     context.sync()
 }
@@ -186,7 +180,7 @@ pub(crate) fn who_may(context: &mut Context<'_>) -> Verdict {
     let for_left = create(&names[2]).nodes(&[context.peers.left()]).create()?;
     let for_none = create(&names[3]).nodes(&[]).create()?;
     for queue in [closed, secretive, for_left, for_none] {
-        context.keep_queue(queue);
+        context.keep(queue);
     }
     context.sync()?;
     let import = |index: usize| Queue::import(node, right, &names[index]);
@@ -211,8 +205,7 @@ pub(crate) fn who_may(context: &mut Context<'_>) -> Verdict {
 }
 
 pub(crate) fn other_users(context: &mut Context<'_>) -> Verdict {
-    let (gid, _) = user::device_group().map_err(|e| e.to_string())?;
-    let (one, two) = ((user::ORDINARY + 1, gid), (user::ORDINARY + 2, gid));
+    let (one, two) = two_users()?;
     let (private, open) = (context.name("private"), context.name("open"));
     let mut owners = Vec::new();
     for (name, mode) in [(&private, "600"), (&open, "602")] {
@@ -224,15 +217,15 @@ pub(crate) fn other_users(context: &mut Context<'_>) -> Verdict {
     let right = context.peers.right().to_string();
     let attempt =
         |ids, name: &str| -> Verdict<End> { Ok(context.child_of(ids, &["queue-import", &right, name])?.end()?) };
-    same("0600 for its owner", attempt(one, &private)?, End::Code(0))?;
+    same("0600 for its owner", attempt(one, &private)?, End::WELL)?;
     same("0600 for another", attempt(two, &private)?, End::Code(REFUSED))?;
-    same("0602 for another", attempt(two, &open)?, End::Code(0))?;
+    same("0602 for another", attempt(two, &open)?, End::WELL)?;
     context.sync()
 }
 
 /// A receiver that scribbles its own header harms itself alone (SPEC I11).
 pub(crate) fn corrupt_header(context: &mut Context<'_>) -> Verdict {
-    super::control::needs_lab(context)?;
+    needs_lab(context)?;
     // Word, what is written there, and the queue's word width; buffers have 8 words.
     const CASES: [(u64, u64, u32); 11] = [
         (0, 12 << 16 | 3, 4),
@@ -273,8 +266,7 @@ pub(crate) fn corrupt_header(context: &mut Context<'_>) -> Verdict {
         same(format_args!("importing it anew with {what}"), anew, Some(Status::QueueHeader))?;
         send_range(&right_good, 1, 0, 1)?;
     }
-    right_good.quiet_timeout(SOON)?;
-    context.sync()?;
+    context.sync_behind(&right_good)?;
     for (what, mine, ..) in &sides {
         let state = queue_becomes(mine, "dead", |state| state.dead.is_some())?;
         same(format_args!("why its owner's is dead with {what}"), state.dead, Some(Status::QueueHeader))?;
@@ -305,7 +297,7 @@ pub(crate) fn corrupt_while_held(context: &mut Context<'_>) -> Verdict {
     let broken = loop {
         match mine.try_pop() {
             Ok(Some(value)) => same("an element of the linked buffer", value, element(4, 1, taken))?,
-            Ok(None) => return Err(Stop::Fail(format!("empty after {taken} elements"))),
+            Ok(None) => return Err(format!("empty after {taken} elements").into()),
             Err(error) => break error,
         }
         taken += 1;
@@ -326,7 +318,7 @@ pub(crate) fn corrupt_while_held(context: &mut Context<'_>) -> Verdict {
 
 /// `next` leads a consumer nowhere, and never round and round; the driver checks it.
 pub(crate) fn corrupt_next(context: &mut Context<'_>) -> Verdict {
-    super::control::needs_lab(context)?;
+    needs_lab(context)?;
     const WORDS: u64 = 8;
     const QUOTA: u64 = 3;
     for (width, part) in WIDTHS {
@@ -334,8 +326,7 @@ pub(crate) fn corrupt_next(context: &mut Context<'_>) -> Verdict {
         let memory = Memory::of(context.node(), &mine)?;
         // Two linked buffers behind the first.
         send_range(&right, 1, 0, 9)?;
-        right.quiet_timeout(SOON)?;
-        context.sync()?;
+        context.sync_behind(&right)?;
         let newest = memory.word(2);
         let oldest = memory.word(newest + 2);
         must(newest % WORDS == 0 && oldest % WORDS == 0 && newest != oldest && oldest != 0, || {
@@ -356,7 +347,7 @@ pub(crate) fn corrupt_next(context: &mut Context<'_>) -> Verdict {
             for _ in 0..2 {
                 match mine.try_pop() {
                     Err(Error::Broken { .. }) => {}
-                    other => return Err(Stop::Fail(format!("with next at {what}, a look says {other:?}"))),
+                    other => return Err(format!("with next at {what}, a look says {other:?}").into()),
                 }
             }
             same("flags after it", memory.state().load(Ordering::SeqCst) as u32, 0)?;
@@ -369,8 +360,7 @@ pub(crate) fn corrupt_next(context: &mut Context<'_>) -> Verdict {
         context.sync()?;
         // It writes the links anew at the next overflow: element 13.
         send_range(&right, 1, 9, 13)?;
-        right.quiet_timeout(SOON)?;
-        context.sync()?;
+        context.sync_behind(&right)?;
         take_range(&mine, 1, 1, 13)?;
         same("whether it is dead", mine.state()?.dead, None)?;
         context.sync()?;
@@ -387,36 +377,26 @@ fn is_dead(queue: &RemoteQueue) -> Verdict {
 }
 
 /// A queue that ends, by its owner's will or death, with elements in flight.
-fn ends(context: &mut Context<'_>, killed: bool) -> Verdict {
+pub(crate) fn ends(context: &mut Context<'_>, killed: bool) -> Verdict {
     let name = context.name("ends");
     let node = context.node();
-    let mut owner = context.child(&["queue-owner", &name, "602", "1"])?;
-    owner.expect("made")?;
+    let mut owner = context.child_saying("made", &["queue-owner", &name, "602", "1"])?;
     let right = import_patiently(node, context.peers.right(), &name, context.patience)?;
     let far = right.node().to_string();
-    let mut later = context.child(&["queue-until-sigbus", &far, &name])?;
-    later.expect("ready")?;
+    let mut later = context.child_saying("ready", &["queue-until-sigbus", &far, &name])?;
     // They are not taken: more than the queue holds, and its receive credits.
     send_range(&right, 1, 0, 100)?;
     not_quiet(&right)?;
-    let mut blocked = context.child(&["queue-send-loop", &far, &name, "2"])?;
-    blocked.expect("ready")?;
+    let mut blocked = context.child_saying("ready", &["queue-send-loop", &far, &name, "2"])?;
     blocks(&mut blocked)?;
     context.sync()?;
     match killed {
-        true => {
-            owner.kill()?;
-            owner.must_end(End::Signal(libc::SIGKILL))?;
-        }
-        false => {
-            owner.go()?;
-            owner.must_end(End::Code(0))?;
-        }
+        true => owner.must_be_killed()?,
+        false => owner.must_go_to(End::WELL)?,
     }
     is_dead(&right)?;
-    blocked.must_end(SIGBUS)?;
-    later.go()?;
-    later.must_end(SIGBUS)?;
+    blocked.must_end(End::BUS)?;
+    later.must_go_to(End::BUS)?;
     context.sync()?;
     right.close()?;
     // The same name, and most likely the same pages.
@@ -425,31 +405,21 @@ fn ends(context: &mut Context<'_>, killed: bool) -> Verdict {
     context.sync()?;
     send_range(&right, 3, 0, 6)?;
     take_range(&mine, 3, 0, 6)?;
-    right.quiet_timeout(SOON)?;
-    context.sync()?;
+    context.sync_behind(&right)?;
     same("one element more", mine.try_pop()?, None)
 }
 
-pub(crate) fn destroyed(context: &mut Context<'_>) -> Verdict {
-    ends(context, false)
-}
-
-pub(crate) fn owner_killed(context: &mut Context<'_>) -> Verdict {
-    ends(context, true)
+fn pop(node: &Node, mut element: uapi::QueuePop) -> call::Answer {
+    ioctl(node, QUEUE_POP, &mut element)
 }
 
 /// What a program gets that speaks to the driver without the library.
 pub(crate) fn nonsense(context: &mut Context<'_>) -> Verdict {
-    super::control::needs_lab(context)?;
+    needs_lab(context)?;
     let (node, invalid) = (context.node(), Err(libc::EINVAL));
-    let name = |text: &[u8]| {
-        let mut name = [0; 64];
-        name[..text.len()].copy_from_slice(text);
-        name
-    };
     let enqueue = telegraphos::Rights::ENQUEUE.0;
     let good = uapi::Queue {
-        name: name(b"selftest-queue-nonsense"),
+        name: call::name("selftest-queue-nonsense"),
         nodes: [!0; 4],
         words: 8,
         width: 4,
@@ -476,10 +446,9 @@ pub(crate) fn nonsense(context: &mut Context<'_>) -> Verdict {
         ("unknown rights", uapi::Queue { rights_owner: 0x8000, ..good }),
         ("no name", uapi::Queue { name: [0; 64], ..good }),
         ("a name without end", uapi::Queue { name: [b'x'; 64], ..good }),
-        ("a name with something behind its end", uapi::Queue { name: name(b"a\0b"), ..good }),
+        ("a name with something behind its end", uapi::Queue { name: call::name("a\0b"), ..good }),
     ] {
-        let mut argument = bad;
-        same(format_args!("a queue with {what}"), ioctl(node, 12, &mut argument), invalid)?;
+        same(format_args!("a queue with {what}"), ioctl(node, 12, &mut { bad }), invalid)?;
     }
     let mut import =
         uapi::Import { name: good.name, node: node.id().into(), rights: u32::from(enqueue) | 1, ..Default::default() };
@@ -490,28 +459,16 @@ pub(crate) fn nonsense(context: &mut Context<'_>) -> Verdict {
     let bad = Err(libc::EBADF);
     for (node, handle) in [(node, u32::MAX), (node, mine.handle() + 77), (&other, mine.handle())] {
         same("attaching", ioctl(node, 13, &mut uapi::Queue { handle, ..good }), bad)?;
-        same("destroying", ioctl(node, 14, &mut uapi::Handle { handle, ..Default::default() }), bad)?;
-        same("a call for service", ioctl(node, 15, &mut uapi::Handle { handle, ..Default::default() }), bad)?;
+        same("destroying", by_handle(node, 14, handle, 0), bad)?;
+        same("a call for service", by_handle(node, 15, handle, 0), bad)?;
         same("asking for the state", ioctl(node, 16, &mut uapi::QueueState { handle, ..Default::default() }), bad)?;
-        same(
-            "taking an element",
-            ioctl(node, super::control::QUEUE_POP, &mut uapi::QueuePop { handle, ..Default::default() }),
-            bad,
-        )?;
+        same("taking an element", pop(node, uapi::QueuePop { handle, ..Default::default() }), bad)?;
     }
     let handle = mine.handle();
-    same(
-        "a reserved field",
-        ioctl(node, super::control::QUEUE_POP, &mut uapi::QueuePop { handle, reserved: 1, ..Default::default() }),
-        invalid,
-    )?;
-    same("a flag", ioctl(node, 14, &mut uapi::Handle { handle, flags: 1, ..Default::default() }), invalid)?;
-    same("a flag", ioctl(node, 15, &mut uapi::Handle { handle, flags: 1, ..Default::default() }), invalid)?;
-    same(
-        "a call for service without need",
-        ioctl(node, 15, &mut uapi::Handle { handle, ..Default::default() }),
-        Ok(()),
-    )?;
+    same("a reserved field", pop(node, uapi::QueuePop { handle, reserved: 1, ..Default::default() }), invalid)?;
+    same("a flag", by_handle(node, 14, handle, 1), invalid)?;
+    same("a flag", by_handle(node, 15, handle, 1), invalid)?;
+    same("a call for service without need", by_handle(node, 15, handle, 0), Ok(()))?;
     same("taking from an empty queue", mine.pop_in_kernel()?, None)?;
     mine.close()?;
     same("what is gone", ioctl(node, 16, &mut uapi::QueueState { handle, ..Default::default() }), bad)
@@ -554,30 +511,20 @@ pub(crate) fn hold_slots(context: &mut Context<'_>) -> Verdict {
     imports.push(import_with_room(node, far, &name)?);
     drop(imports);
     drop(import_with_room(node, far, &name)?);
-    let deadline = Instant::now() + SOON;
-    loop {
-        let again = fill()?.len();
-        if again == count {
-            break;
-        }
-        must(Instant::now() < deadline, || format!("{again} imports find room: expected {count}, as before"))?;
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    context::becomes(
+        SOON,
+        10 * MILLISECOND,
+        || Ok(fill()?.len()),
+        |again| *again == count,
+        |again| format!("{again} imports find room: expected {count}, as before"),
+    )?;
     context.note(format!("{} imports of queues of one node", count + 1));
     context.sync()
 }
 
 /// The room that a closed import leaves comes back by a message to the queue's node.
 fn import_with_room(node: &Node, far: telegraphos::NodeId, name: &str) -> Verdict<RemoteQueue> {
-    let deadline = Instant::now() + SOON;
-    loop {
-        match Queue::import(node, far, name).open() {
-            Err(error) if error.status() == Some(Status::NoHold) && Instant::now() < deadline => {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            result => return Ok(result?),
-        }
-    }
+    Ok(patiently(SOON, &[Status::NoHold], || Queue::import(node, far, name).open())?)
 }
 
 /// However many imports of a full queue are closed with elements on their way: others are opened and closed meanwhile,
@@ -592,13 +539,10 @@ pub(crate) fn closing_delays_no_others(context: &mut Context<'_>) -> Verdict {
     context.sync()?;
     let mut senders = Vec::new();
     for _ in 0..SENDERS {
-        let mut child = context.child(&["queue-send-one", &right.node().to_string(), &context.name("full")])?;
-        child.expect("sent")?;
-        senders.push(child);
+        senders
+            .push(context.child_saying("sent", &["queue-send-one", &right.node().to_string(), &context.name("full")])?);
     }
-    for child in &mut senders {
-        child.kill()?;
-    }
+    senders.iter_mut().try_for_each(Child::kill)?;
     std::thread::sleep(LONG);
     // Others are opened and closed, while the children's elements are not taken.
     let (node, name) = (context.node(), far.name());
@@ -632,12 +576,9 @@ pub(crate) fn closing_delays_no_others(context: &mut Context<'_>) -> Verdict {
             )
         })
     });
-    for child in &mut senders {
-        child.must_end(End::Signal(libc::SIGKILL))?;
-    }
+    senders.iter_mut().try_for_each(|child| child.must_end(End::KILLED))?;
     result?;
-    right.quiet_timeout(SOON)?;
-    context.sync()
+    context.sync_behind(&right)
 }
 
 /// The control page's word is the consumers' own: lies about it harm this queue alone.
@@ -657,8 +598,7 @@ pub(crate) fn scribbled_state(context: &mut Context<'_>) -> Verdict {
         (BUSY | FULL, None),
     ];
     for (state, expected) in cases {
-        let mut child: Child = context.child(&["queue-scribble", &name, &state.to_string()])?;
-        child.expect("scribbled")?;
+        let mut child = context.child_saying("scribbled", &["queue-scribble", &name, &state.to_string()])?;
         match expected {
             Some(expected) => {
                 let said = child.line()?;
@@ -668,8 +608,7 @@ pub(crate) fn scribbled_state(context: &mut Context<'_>) -> Verdict {
             None => {
                 std::thread::sleep(LONG);
                 same(format_args!("a consumer's word with state {state:#x}"), child.line_now()?, None)?;
-                child.kill()?;
-                child.must_end(End::Signal(libc::SIGKILL))?;
+                child.must_be_killed()?;
             }
         }
         send_range(&right, 1, 0, 6)?;
@@ -680,16 +619,8 @@ pub(crate) fn scribbled_state(context: &mut Context<'_>) -> Verdict {
 
 /// A queue's buffers count as locked memory.
 pub(crate) fn locked_memory(context: &mut Context<'_>) -> Verdict {
-    // Root may lock as much as it likes, so this is an ordinary user's.
-    let attempt = |limit: &str, quota: &str| -> Verdict<(Option<String>, End)> {
-        let mut child = context.ordinary_child(&["queue-limited", limit, &context.name("limited"), quota])?;
-        Ok((child.line()?, child.end()?))
-    };
-    let (line, end) = attempt("262144", "8")?;
-    same("576 KiB under a limit of 256 KiB", line, Some(format!("errno {}", libc::ENOMEM)))?;
-    same("its end", end, End::Code(REFUSED))?;
-    let (line, _) = attempt("1048576", "8")?;
-    same("576 KiB under a limit of 1 MiB", line, Some("made".into()))
+    let limits = [("262144", "576 KiB under a limit of 256 KiB"), ("1048576", "576 KiB under a limit of 1 MiB")];
+    under_limits(context, "queue-limited", &[&context.name("limited"), "8"], limits, "made")
 }
 
 pub(crate) fn cycles(context: &mut Context<'_>) -> Verdict {
@@ -698,10 +629,10 @@ pub(crate) fn cycles(context: &mut Context<'_>) -> Verdict {
     // A whole queue in KiB.
     const SIZE: u64 = 64 * (QUOTA as u64 + 1);
     let (mine, right) = context.queue_pair("far", |q| q.words(64).quota(64))?;
-    let (name, far) = (context.name("cycle"), right.name().to_owned());
+    let (board, name, far) = (context.node(), context.name("cycle"), right.name().to_owned());
     let mut sent = 0;
-    let mut cycle = |number: u64| -> Verdict {
-        let node = Node::open_path(context.node().path())?;
+    let cycle = |number: u64| -> Verdict {
+        let node = Node::open_path(board.path())?;
         let queue = Queue::create(&node, &name).mode(0o602).quota(QUOTA).create()?;
         let own = Queue::import(&node, node.id(), &name).open()?;
         let away = Queue::import(&node, right.node(), &far).open()?;
@@ -718,18 +649,9 @@ pub(crate) fn cycles(context: &mut Context<'_>) -> Verdict {
         drop(node);
         Ok(())
     };
-    // The first rounds fill the kernel's caches.
-    (0..20).try_for_each(&mut cycle)?;
-    let before = super::life::available()?;
-    (0..CYCLES).try_for_each(&mut cycle)?;
-    let after = super::life::available()?;
-    context.note(format!("{CYCLES} cycles of {SIZE} KiB: {before} kB available before, {after} kB after"));
-    // One lost queue per cycle would be 75 MiB; this allows for other things the guest does.
-    must(after + CYCLES * SIZE / 20 > before, || {
-        format!("{} kB are gone after {CYCLES} cycles: expected about 0", before.saturating_sub(after))
-    })?;
-    right.quiet_timeout(SOON)?;
-    context.sync()?;
+    // One lost queue per cycle would be 75 MiB.
+    leave_nothing(context, (20, CYCLES), (SIZE, 20), cycle)?;
+    context.sync_behind(&right)?;
     for number in 0..sent {
         same(format_args!("the element of cycle {number}"), mine.try_pop()?, Some(element(4, 1, 0)))?;
     }

@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Notification queues: what arrives, in which order, and what a full one does (SPEC items 2 to 9).
 
-use super::context::{Context, Stop, Verdict, must, same};
+use super::context::{
+    Context, LONG, MILLISECOND, SOON, Stop, Verdict, becomes, both, in_threads, joined, must, same, until,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use telegraphos::{Error, Node, Queue, QueueState, RemoteQueue};
+use telegraphos::{Error, Queue, QueueState, RemoteQueue};
 use telegraphos_guest_tests::child::{Child, End};
 use telegraphos_guest_tests::queue::{self, Memory, element, shaped};
 use telegraphos_guest_tests::{random, raw};
-
-/// How long is waited for what must come.
-pub(crate) const SOON: Duration = Duration::from_secs(30);
-/// How long is waited for what must not.
-pub(crate) const LONG: Duration = Duration::from_millis(50);
 
 /// The oldest element, which is there or on its way.
 pub(crate) fn take(queue: &Queue) -> Verdict<u64> {
@@ -44,15 +41,13 @@ pub(crate) fn not_quiet(queue: &RemoteQueue) -> Verdict {
 
 /// Waits until the state of a queue of this node is as wanted.
 pub(crate) fn queue_becomes(queue: &Queue, what: &str, wanted: impl Fn(&QueueState) -> bool) -> Verdict<QueueState> {
-    let deadline = Instant::now() + SOON;
-    loop {
-        let state = queue.state()?;
-        if wanted(&state) {
-            return Ok(state);
-        }
-        must(Instant::now() < deadline, || format!("{:?} stays {state:?}: expected {what}", queue.name()))?;
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    becomes(
+        SOON,
+        MILLISECOND,
+        || Ok(queue.state()?),
+        wanted,
+        |state| format!("{:?} stays {state:?}: expected {what}", queue.name()),
+    )
 }
 
 /// Both word widths, and what they are called in names.
@@ -68,8 +63,7 @@ pub(crate) fn one_store(context: &mut Context<'_>) -> Verdict {
             // SAFETY: the queue's first word, in its width.
             unsafe { raw::store_size(right.as_ptr(), 0, width as usize, random::word(own_seed, n)) };
         }
-        right.quiet_timeout(SOON)?;
-        context.sync()?;
+        context.sync_behind(&right)?;
         for n in 0..COUNT {
             same(format_args!("{part} element {n}"), mine.try_pop()?, Some(expected(peer_seed, n)))?;
         }
@@ -120,20 +114,11 @@ pub(crate) fn one_sender(context: &mut Context<'_>) -> Verdict {
     const COUNT: u32 = 3000;
     for (width, part) in WIDTHS {
         let (mine, right) = context.queue_pair(part, |q| shaped(q, 256, width))?;
-        std::thread::scope(|scope| {
-            let sender = scope.spawn(|| send_range(&right, 3, 0, COUNT));
-            let received = take_range(&mine, 3, 0, COUNT);
-            joined(sender).and(received)
-        })?;
-        right.quiet_timeout(SOON)?;
-        context.sync()?;
+        both(|| send_range(&right, 3, 0, COUNT), || take_range(&mine, 3, 0, COUNT))?;
+        context.sync_behind(&right)?;
         same("one element more", mine.try_pop()?, None)?;
     }
     Ok(())
-}
-
-pub(crate) fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, Verdict<T>>) -> Verdict<T> {
-    thread.join().unwrap_or_else(|_| Err(Stop::Fail("a thread has panicked".into())))
 }
 
 pub(crate) fn many_senders(context: &mut Context<'_>) -> Verdict {
@@ -150,32 +135,24 @@ pub(crate) fn many_senders(context: &mut Context<'_>) -> Verdict {
     }
     let (me, senders) = (u32::from(context.me()), all.len() * THREADS as usize);
     let mut next = std::collections::BTreeMap::new();
-    std::thread::scope(|scope| -> Verdict {
-        let threads: Vec<_> = targets
-            .iter()
-            .map(|(thread, queue)| {
-                scope.spawn(move || {
-                    send_range(queue, me * THREADS + thread, 0, COUNT)?;
-                    Ok(queue.quiet_timeout(SOON)?)
-                })
-            })
-            .collect();
-        let mut receive = || -> Verdict {
-            for _ in 0..senders * COUNT as usize {
-                let value = take(&mine)?;
-                let Some((sender, number)) = queue::parse(4, value) else {
-                    return Err(Stop::Fail(format!("{value:#x} came, which no thread sent")));
-                };
-                let expected = next.entry(sender).or_insert(0);
-                same(format_args!("the number of sender {sender}"), number, *expected)?;
-                *expected += 1;
-            }
-            Ok(())
-        };
-        let received = receive();
-        threads.into_iter().map(joined).collect::<Verdict<Vec<()>>>()?;
-        received
-    })?;
+    let send = |target: u64| {
+        let (thread, queue) = &targets[target as usize];
+        send_range(queue, me * THREADS + thread, 0, COUNT)?;
+        Ok(queue.quiet_timeout(SOON)?)
+    };
+    let receive = || -> Verdict {
+        for _ in 0..senders * COUNT as usize {
+            let value = take(&mine)?;
+            let Some((sender, number)) = queue::parse(4, value) else {
+                return Err(format!("{value:#x} came, which no thread sent").into());
+            };
+            let expected = next.entry(sender).or_insert(0);
+            same(format_args!("the number of sender {sender}"), number, *expected)?;
+            *expected += 1;
+        }
+        Ok(())
+    };
+    both(|| in_threads(targets.len() as u64, send).map(drop), receive)?;
     same("the number of senders", next.len(), senders)?;
     context.note(format!("{senders} senders, {} overflows", mine.state()?.overflows));
     context.sync()?;
@@ -189,32 +166,27 @@ pub(crate) fn put_notify(context: &mut Context<'_>) -> Verdict {
     let (arena, far) = context.neighbour(8 * WORDS * ROUNDS)?;
     let (mine, right) = context.queue_pair("news", |q| q.wide().words(16))?;
     let (own_seed, peer_seed) = context.seeds()?;
-    std::thread::scope(|scope| {
-        let sender = scope.spawn(|| -> Verdict {
-            for round in 0..ROUNDS {
-                let message: Vec<u64> = (0..WORDS).map(|n| random::word(own_seed, round * WORDS + n)).collect();
-                right.put_notify(&far, 8 * round * WORDS, &message, 8 * round * WORDS)?;
+    let send = || {
+        (0..ROUNDS).try_for_each(|round| {
+            let message: Vec<u64> = (0..WORDS).map(|n| random::word(own_seed, round * WORDS + n)).collect();
+            Ok(right.put_notify(&far, 8 * round * WORDS, &message, 8 * round * WORDS)?)
+        })
+    };
+    let receive = || -> Verdict {
+        for round in 0..ROUNDS {
+            let offset = take(&mine)?;
+            same("the pointer", offset, 8 * round * WORDS)?;
+            // The last word first: it was stored last.
+            for n in (0..WORDS).rev() {
+                let found: u64 = arena.load(offset + 8 * n)?;
+                let expected = random::word(peer_seed, round * WORDS + n);
+                let wrong = || format!("word {n} of message {round} is {found:#x}: expected {expected:#x}");
+                must(found == expected, wrong)?;
             }
-            Ok(())
-        });
-        let receive = || -> Verdict {
-            for round in 0..ROUNDS {
-                let offset = take(&mine)?;
-                same("the pointer", offset, 8 * round * WORDS)?;
-                // The last word first: it was stored last.
-                for n in (0..WORDS).rev() {
-                    let found: u64 = arena.load(offset + 8 * n)?;
-                    let expected = random::word(peer_seed, round * WORDS + n);
-                    must(found == expected, || {
-                        format!("word {n} of message {round} is {found:#x}: expected {expected:#x}")
-                    })?;
-                }
-            }
-            Ok(())
-        };
-        let received = receive();
-        joined(sender).and(received)
-    })?;
+        }
+        Ok(())
+    };
+    both(send, receive)?;
     context.sync()
 }
 
@@ -224,22 +196,17 @@ pub(crate) fn overflow(context: &mut Context<'_>) -> Verdict {
     const COUNT: u32 = 1000;
     for (width, part) in WIDTHS {
         let (mine, right) = context.queue_pair(part, |q| shaped(q, 8, width).quota(3))?;
-        std::thread::scope(|scope| {
-            let sender = scope.spawn(|| send_range(&right, 5, 0, COUNT));
-            let receive = || -> Verdict {
-                for number in 0..COUNT {
-                    same(format_args!("{part} element {number}"), take(&mine)?, element(width, 5, number))?;
-                    if random::word(7, number.into()) % 64 == 0 {
-                        std::thread::sleep(Duration::from_millis(1));
-                    }
+        let receive = || -> Verdict {
+            for number in 0..COUNT {
+                same(format_args!("{part} element {number}"), take(&mine)?, element(width, 5, number))?;
+                if random::word(7, number.into()) % 64 == 0 {
+                    std::thread::sleep(MILLISECOND);
                 }
-                Ok(())
-            };
-            let received = receive();
-            joined(sender).and(received)
-        })?;
-        right.quiet_timeout(SOON)?;
-        context.sync()?;
+            }
+            Ok(())
+        };
+        both(|| send_range(&right, 5, 0, COUNT), receive)?;
+        context.sync_behind(&right)?;
         same("one element more", mine.try_pop()?, None)?;
         let QueueState { overflows, evictions, .. } = mine.state()?;
         context.note(format!("{COUNT} {part} elements, {overflows} overflows"));
@@ -261,14 +228,12 @@ pub(crate) fn overflow_point(context: &mut Context<'_>) -> Verdict {
         for first in (0..before).step_by(words as usize - 4) {
             let end = before.min(first + words - 4);
             send_range(&right, 9, first, end)?;
-            right.quiet_timeout(SOON)?;
-            context.sync()?;
+            context.sync_behind(&right)?;
             take_range(&mine, 9, first, end)?;
             context.sync()?;
         }
         send_range(&right, 9, before, last)?;
-        right.quiet_timeout(SOON)?;
-        context.sync()?;
+        context.sync_behind(&right)?;
         let what = format!("of {words} words, {before} elements having passed,");
         let QueueState { overflows, full, held, linked, .. } = mine.state()?;
         same(format_args!("overflows {what} at element {}", words - 4), overflows, 0)?;
@@ -276,8 +241,7 @@ pub(crate) fn overflow_point(context: &mut Context<'_>) -> Verdict {
         same("FULL, HELD and linked buffers", (full, held, linked), (false, false, 0))?;
         context.sync()?;
         send_range(&right, 9, last, last + 1)?;
-        right.quiet_timeout(SOON)?;
-        context.sync()?;
+        context.sync_behind(&right)?;
         let QueueState { overflows, full, held, linked, .. } = mine.state()?;
         same(format_args!("overflows {what} at element {}", words - 3), overflows, 1)?;
         same("its control page", memory.overflows(), 1)?;
@@ -289,7 +253,7 @@ pub(crate) fn overflow_point(context: &mut Context<'_>) -> Verdict {
 }
 
 /// Whether an eventfd becomes readable.
-fn is_readable(fd: impl std::os::fd::AsFd, time: Duration) -> Verdict<bool> {
+pub(crate) fn is_readable(fd: impl std::os::fd::AsFd, time: Duration) -> Verdict<bool> {
     let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
     poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&time)).map(|n| n > 0).map_err(|e| Stop::Fail(e.to_string()))
 }
@@ -297,21 +261,19 @@ fn is_readable(fd: impl std::os::fd::AsFd, time: Duration) -> Verdict<bool> {
 /// The receiver gets a limit event before its senders are held back.
 pub(crate) fn limit_event(context: &mut Context<'_>) -> Verdict {
     // Another file, so that only this queue signals it.
-    let node = Node::open_path(context.node().path())?;
+    let node = context.other_file()?;
     let name = context.name("slow");
-    let mine = context.keep_queue(Queue::create(&node, &name).mode(0o602).words(8).quota(4).limit(2).create()?);
+    let mine = context.keep(Queue::create(&node, &name).mode(0o602).words(8).quota(4).limit(2).create()?);
     let events = node.completions()?;
     let right = context.enqueuer(context.peers.right(), "slow")?;
     context.sync()?;
     // 4 elements a buffer: the second overflow comes with element 9.
     send_range(&right, 2, 0, 8)?;
-    right.quiet_timeout(SOON)?;
-    context.sync()?;
+    context.sync_behind(&right)?;
     same("limit events before the limit", (mine.limits(), is_readable(events, LONG)?), (0, false))?;
     context.sync()?;
     send_range(&right, 2, 8, 9)?;
-    right.quiet_timeout(SOON)?;
-    context.sync()?;
+    context.sync_behind(&right)?;
     // The sender's quiet does not wait for it, so it may still be under way.
     same("an event at the limit", is_readable(events, SOON)?, true)?;
     same("limit events at the limit", mine.limits(), 1)?;
@@ -320,8 +282,7 @@ pub(crate) fn limit_event(context: &mut Context<'_>) -> Verdict {
     context.sync()?;
     // To the brim: four linked buffers and the first one.
     send_range(&right, 2, 9, 20)?;
-    right.quiet_timeout(SOON)?;
-    context.sync()?;
+    context.sync_behind(&right)?;
     let QueueState { held, linked, .. } = mine.state()?;
     same("whether senders are held with 20 elements, and linked buffers", (held, linked), (false, 4))?;
     context.sync()?;
@@ -331,12 +292,10 @@ pub(crate) fn limit_event(context: &mut Context<'_>) -> Verdict {
     same("limit events in all", mine.limits(), 1)?;
     context.sync()?;
     take_range(&mine, 2, 0, 21)?;
-    right.quiet_timeout(SOON)?;
-    context.sync()?;
+    context.sync_behind(&right)?;
     // Another event when the limit is reached again.
     send_range(&right, 2, 21, 21 + 9)?;
-    right.quiet_timeout(SOON)?;
-    context.sync()?;
+    context.sync_behind(&right)?;
     let linked = mine.state()?.linked;
     same("linked and limit events after it had been drained", (linked, mine.limits()), (2, 2))?;
     take_range(&mine, 2, 21, 21 + 9)?;
@@ -346,27 +305,28 @@ pub(crate) fn limit_event(context: &mut Context<'_>) -> Verdict {
 /// Waits until a child has come to rest: it is in a store that does not return.
 pub(crate) fn blocks(child: &mut Child) -> Verdict {
     let path = format!("/proc/{}/stat", child.id());
-    let deadline = Instant::now() + SOON;
     let mut at_rest = 0;
-    while at_rest < 20 {
+    let look = || {
         let stat = std::fs::read_to_string(&path)?;
         let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
         at_rest = if matches!(state, Some('S' | 'D')) { at_rest + 1 } else { 0 };
-        must(Instant::now() < deadline, || format!("a sender to a full queue does not block: its state is {state:?}"))?;
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    Ok(())
+        Ok((at_rest, state))
+    };
+    becomes(
+        SOON,
+        2 * MILLISECOND,
+        look,
+        |(at_rest, _)| *at_rest == 20,
+        |(_, state)| format!("a sender to a full queue does not block: its state is {state:?}"),
+    )
+    .map(drop)
 }
 
 /// Waits until a process that was killed has let go of its memory: it has left the store.
 pub(crate) fn leaves(child: &Child) -> Verdict {
     let path = format!("/proc/{}/statm", child.id());
-    let deadline = Instant::now() + SOON;
-    while std::fs::read_to_string(&path).is_ok_and(|statm| !statm.starts_with("0 ")) {
-        must(Instant::now() < deadline, || "a sender that blocks in its store does not die".into())?;
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    Ok(())
+    let has_left = || Ok(!std::fs::read_to_string(&path).is_ok_and(|statm| !statm.starts_with("0 ")));
+    until(SOON, 2 * MILLISECOND, has_left, || "a sender that blocks in its store does not die".into())
 }
 
 /// With its quota used up a queue holds its senders back, without loss.
@@ -374,14 +334,13 @@ pub(crate) fn held(context: &mut Context<'_>) -> Verdict {
     const FITS: u32 = 12;
     let (mine, right) = context.queue_pair("full", |q| q.words(8).quota(2))?;
     send_range(&right, 1, 0, FITS)?;
-    right.quiet_timeout(SOON)?;
-    context.sync()?;
+    context.sync_behind(&right)?;
     send_range(&right, 1, FITS, FITS + 1)?;
     not_quiet(&right)?;
     queue_becomes(&mine, "held", |state| state.held)?;
     // A sender that continues blocks in its store, where it can be killed.
-    let mut child = context.child(&["queue-send-loop", &right.node().to_string(), &context.name("full"), "2"])?;
-    child.expect("ready")?;
+    let mut child =
+        context.child_saying("ready", &["queue-send-loop", &right.node().to_string(), &context.name("full"), "2"])?;
     blocks(&mut child)?;
     let mut said = 0;
     while let Some(line) = child.line_now()? {
@@ -391,10 +350,10 @@ pub(crate) fn held(context: &mut Context<'_>) -> Verdict {
     leaves(&child)?;
     must(said > 100, || format!("the child blocked after {said} elements"))?;
     // Its end waits for no receiver; what it had sent still comes.
-    child.must_end(End::Signal(libc::SIGKILL))?;
-    context.peers.send(right.node(), 1, said).map_err(Stop::Bail)?;
+    child.must_end(End::KILLED)?;
+    context.tell(right.node(), 1, said)?;
     context.sync()?;
-    let expected = context.peers.received(context.peers.left(), 1).map_err(Stop::Bail)? as u32;
+    let expected = context.heard(context.peers.left(), 1)? as u32;
     let mut next = [0, 0, 0];
     loop {
         // It may have sent a few more than it had said.
@@ -463,8 +422,7 @@ pub(crate) fn others_continue(context: &mut Context<'_>) -> Verdict {
     ));
     context.sync()?;
     take_range(&stopped, 6, 0, 9)?;
-    full.quiet_timeout(SOON)?;
-    context.sync()
+    context.sync_behind(&full)
 }
 
 /// Takes elements of a sender until `ended` and there are no more: how many.
@@ -477,7 +435,7 @@ fn take_until(queue: &Queue, sender: u32, ended: &AtomicBool) -> Verdict<u64> {
                 let found = queue::parse(queue.shape().width().into(), value);
                 let follows = |number| before.is_none_or(|before: u32| number == before + 1);
                 let Some((_, number)) = found.filter(|(from, number)| *from == sender && follows(*number)) else {
-                    return Err(Stop::Fail(format!("{value:#x} came after number {before:?} of sender {sender}")));
+                    return Err(format!("{value:#x} came after number {before:?} of sender {sender}").into());
                 };
                 (taken, before) = (taken + 1, Some(number));
             }

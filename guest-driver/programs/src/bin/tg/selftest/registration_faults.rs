@@ -6,22 +6,10 @@ use super::context::{Context, Stop, Verdict, must, same};
 use super::memory::{Memory, PAGE, byte, file};
 use super::registrations::{SIZE, nothing_is_pinned};
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate};
-use rustix::mm::{Advice, MprotectFlags, MremapFlags, madvise, mprotect, mremap};
+use rustix::mm::{Advice, MprotectFlags};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use telegraphos::{Registration, Segment};
-
-fn advise(memory: &Memory, from: usize, length: usize, advice: Advice) -> Verdict {
-    // SAFETY: the test's own mapping, to whose bytes nothing refers.
-    unsafe { madvise(memory.range(from, length).cast(), length, advice) }.map_err(std::io::Error::from)?;
-    Ok(())
-}
-
-fn protect(memory: &Memory, flags: MprotectFlags) -> Verdict {
-    // SAFETY: the test's own mapping, which it accesses as it may.
-    unsafe { mprotect(memory.at.cast(), memory.length, flags) }.map_err(std::io::Error::from)?;
-    Ok(())
-}
+use telegraphos::Segment;
 
 /// Where memory goes from under a registration.
 fn gone(context: &Context<'_>, how: &str, mut memory: Memory, go: impl FnOnce(&mut Memory) -> Verdict) -> Verdict {
@@ -45,15 +33,11 @@ fn gone(context: &Context<'_>, how: &str, mut memory: Memory, go: impl FnOnce(&m
 pub(crate) fn unmapped(context: &mut Context<'_>) -> Verdict {
     gone(context, "munmap", Memory::anonymous(SIZE)?, |memory| memory.replace())?;
     gone(context, "mremap", Memory::anonymous(SIZE)?, |memory| {
-        // SAFETY: the test's own mapping, moved to where the kernel likes.
-        let moved = unsafe { mremap(memory.at.cast(), memory.length, 2 * memory.length, MremapFlags::MAYMOVE) };
-        let moved: *mut u8 = moved.map_err(std::io::Error::from)?.cast();
-        let stayed = moved == memory.at;
-        (memory.at, memory.length) = (moved, 2 * memory.length);
+        let stayed = memory.double()?;
         // There was room behind it: it goes in another way.
-        if stayed { advise(memory, 0, PAGE, Advice::LinuxDontNeed) } else { Ok(()) }
+        if stayed { memory.advise(0, PAGE, Advice::LinuxDontNeed) } else { Ok(()) }
     })?;
-    gone(context, "madvise", Memory::anonymous(SIZE)?, |memory| advise(memory, 5 * PAGE, PAGE, Advice::LinuxDontNeed))?;
+    gone(context, "madvise", Memory::anonymous(SIZE)?, |memory| memory.advise(5 * PAGE, PAGE, Advice::LinuxDontNeed))?;
     nothing_is_pinned()
 }
 
@@ -66,7 +50,7 @@ pub(crate) fn punched(context: &mut Context<'_>) -> Verdict {
         same("a byte of the hole", memory.byte(7 * PAGE), 0)?;
         same("a byte behind it", memory.byte(8 * PAGE), byte(1, 8 * PAGE))
     })?;
-    gone(context, "remove", Memory::of(&fd, SIZE)?, |memory| advise(memory, SIZE - PAGE, PAGE, Advice::LinuxRemove))?;
+    gone(context, "remove", Memory::of(&fd, SIZE)?, |memory| memory.advise(SIZE - PAGE, PAGE, Advice::LinuxRemove))?;
     nothing_is_pinned()
 }
 
@@ -81,7 +65,7 @@ pub(crate) fn advised(context: &mut Context<'_>) -> Verdict {
         // Of a file, these two unmap the pages, which stay unmapped until they are accessed.
         let discarded = if what == "anonymous" { Advice::WillNeed } else { Advice::LinuxDontNeed };
         for advice in [Advice::LinuxCold, Advice::LinuxPageOut, Advice::WillNeed, discarded, Advice::LinuxDontFork] {
-            advise(&memory, 0, SIZE, advice)?;
+            memory.advise(0, SIZE, advice)?;
             must(registered.is_alive()?, || format!("memory {what} is dead after {advice:?}"))?;
             memory.set(17, memory.byte(17) + 1);
             segment.remote()?.put_block(0, &registered, 0, SIZE as u64)?;
@@ -105,9 +89,7 @@ pub(crate) fn truncated(context: &mut Context<'_>) -> Verdict {
     let fd = file(SIZE, MemfdFlags::CLOEXEC)?;
     let memory = Memory::of(&fd, SIZE)?;
     memory.fill_with(0x11);
-    // SAFETY: the memory is accessed by single bytes.
-    let named = unsafe { context.node().register(memory.range(0, SIZE)) }.name(&context.name("file")).mode(0o606);
-    let registered = named.create()?;
+    let registered = memory.named(context, &context.name("file"), 0, SIZE).create()?;
     let [right, other] =
         [context.import(context.peers.right(), "file")?, context.import(context.peers.right(), "file")?];
     right.put_block(SIZE as u64 - 8, &source, 0, 8)?;
@@ -200,15 +182,10 @@ pub(crate) fn protected(context: &mut Context<'_>) -> Verdict {
     let source = context.node().export(&context.name("source"), PAGE as u64).create()?;
     let memory = Memory::anonymous(SIZE)?;
     let (at, length) = (PAGE as u64 - 3, 8);
-    let writable = || -> Verdict<Registration> {
-        // SAFETY: the memory is accessed by single bytes.
-        let named = unsafe { context.node().register(memory.range(0, SIZE)) }.name(&context.name("guarded"));
-        Ok(named.mode(0o606).create()?)
-    };
-    let registered = writable()?;
+    let registered = memory.named(context, &context.name("guarded"), 0, SIZE).create()?;
     let right = context.import(context.peers.right(), "guarded")?;
     for (round, flags) in [MprotectFlags::READ, MprotectFlags::empty()].into_iter().enumerate() {
-        protect(&memory, flags)?;
+        memory.protect(0, SIZE, flags)?;
         context.sync()?;
         source.store(0, u64::from_ne_bytes([round as u8 + 1; 8]))?;
         right.put_block(at, &source, 0, length)?;
@@ -216,7 +193,7 @@ pub(crate) fn protected(context: &mut Context<'_>) -> Verdict {
         right.get_block(at, &source, 0, length)?;
         context.sync()?;
         must(registered.is_alive()?, || format!("it is dead after mprotect({flags:?})"))?;
-        protect(&memory, MprotectFlags::READ)?;
+        memory.protect(0, SIZE, MprotectFlags::READ)?;
         same(format!("what has come under {flags:?}"), memory.byte(PAGE + 4), round as u8 + 1)?;
         same("the byte behind", memory.byte(PAGE + 5), 0)?;
     }

@@ -4,13 +4,14 @@
 
 use super::context::{Context, Stop, Verdict, must, same};
 use super::inspect;
+use super::limits::under_limits;
 use super::memory::{Memory, PAGE, byte, file};
-use super::trouble::{REFUSED, Trouble, number};
+use super::trouble::{Trouble, limit_locked_memory, number};
 use rustix::fs::{MemfdFlags, ftruncate};
-use rustix::mm::{Advice, MprotectFlags, madvise, mprotect, munmap};
+use rustix::mm::{Advice, MprotectFlags};
 use std::time::{Duration, Instant};
 use telegraphos::{Error, Node, RegistrationCache, Remote, Segment, Status};
-use telegraphos_guest_tests::child::{End, say};
+use telegraphos_guest_tests::child::say;
 use telegraphos_guest_tests::{pins, user};
 
 /// From, to and length of copies, across the bounds of words, pages and units.
@@ -35,7 +36,7 @@ fn copies(context: &mut Context<'_>, memory: &Memory, skip: usize) -> Verdict {
         // Our own bytes come back to another place, and all others stay as they are.
         let back = (to * 3 + 1) % (length - count);
         right.get_block(to as u64, &registered, back as u64, count as u64)?;
-        for at in 0..memory.length.min(SIZE) {
+        for at in 0..memory.length().min(SIZE) {
             let inside = (skip + back..skip + back + count).contains(&at);
             let expected = if inside { byte(own_seed, at - back + from) } else { byte(own_seed, at) };
             must(memory.byte(at) == expected, || format!("byte {at} after {count} bytes came back to {back}"))?;
@@ -61,8 +62,6 @@ pub(crate) fn huge_pages(context: &mut Context<'_>) -> Verdict {
     let pool = "/proc/sys/vm/nr_hugepages";
     if user::uid() == 0 {
         std::fs::write(pool, "4")?;
-    }
-    if user::uid() == 0 {
         page_of_1_gib(context)?;
     }
     let memory = Memory::of_file(HUGE, MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB);
@@ -118,16 +117,13 @@ fn page_of_1_gib(context: &mut Context<'_>) -> Verdict {
 pub(crate) fn by_name(context: &mut Context<'_>) -> Verdict {
     let memory = Memory::anonymous(SIZE)?;
     let name = context.name("named");
-    // SAFETY: it is accessed by single bytes.
-    let named = unsafe { context.node().register(memory.range(PAGE, SIZE - 2 * PAGE)) }.name(&name).mode(0o606);
-    let registered = named.create()?;
+    let registered = memory.named(context, &name, PAGE, SIZE - 2 * PAGE).create()?;
     let right = context.import(context.peers.right(), "named")?;
     same("its size", right.size(), (SIZE - 2 * PAGE) as u64)?;
     right.put64(8, 0x1122_3344_5566_7788)?;
     right.put8(right.size() - 1, 0x5a)?;
     same("an addition", right.fetch_add(8, 1u64)?, 0x1122_3344_5566_7788)?;
-    right.quiet()?;
-    context.sync()?;
+    context.sync_behind(&right)?;
     same("the lowest byte of the word", memory.byte(PAGE + 8), 0x89)?;
     same("the last byte", memory.byte(SIZE - PAGE - 1), 0x5a)?;
     same("the byte behind", memory.byte(SIZE - PAGE), 0)?;
@@ -149,9 +145,7 @@ pub(crate) fn gated(context: &mut Context<'_>) -> Verdict {
     let memory = Memory::anonymous(2 * PAGE)?;
     memory.fill_with(0x21);
     let name = context.name("gated");
-    // SAFETY: it is accessed by single bytes.
-    let builder = unsafe { context.node().register(memory.range(0, 2 * PAGE)) }.name(&name).mode(0o606);
-    let registered = builder.gated().create()?;
+    let registered = memory.named(context, &name, 0, 2 * PAGE).gated().create()?;
     let (left, right) = (context.peers.left(), context.peers.right());
     let status = |result: Result<(), Error>| result.err().and_then(|error| error.status());
     context.sync()?;
@@ -223,11 +217,10 @@ pub(crate) fn forked(context: &mut Context<'_>) -> Verdict {
 pub(crate) fn killed(context: &mut Context<'_>) -> Verdict {
     let mine = context.export("data", 1 << 20)?;
     for round in 0..3 {
-        let mut child = context.child(&["register-and-copy", &context.me().to_string(), &context.name("data")])?;
-        child.expect("copies")?;
+        let mut child =
+            context.child_saying("copies", &["register-and-copy", &context.me().to_string(), &context.name("data")])?;
         std::thread::sleep(Duration::from_millis(20 * round));
-        child.kill()?;
-        child.must_end(End::Signal(libc::SIGKILL))?;
+        child.must_be_killed()?;
     }
     nothing_is_pinned()?;
     // The memory that they copied to is as good as any.
@@ -251,19 +244,13 @@ pub(crate) fn copy_until_killed(id: &str, name: &str) -> Result<(), Trouble> {
 
 /// The user's limit on locked memory.
 pub(crate) fn locked_memory(context: &mut Context<'_>) -> Verdict {
-    let mut child = context.ordinary_child(&["register-limited", "262144", "1048576"])?;
-    same("1 MiB under a limit of 256 KiB", child.line()?, Some(format!("errno {}", libc::ENOMEM)))?;
-    child.must_end(End::Code(REFUSED))?;
-    let mut child = context.ordinary_child(&["register-limited", "2097152", "1048576"])?;
-    same("1 MiB under a limit of 2 MiB", child.line()?, Some("registered".into()))
+    let limits = [("262144", "1 MiB under a limit of 256 KiB"), ("2097152", "1 MiB under a limit of 2 MiB")];
+    under_limits(context, "register-limited", &["1048576"], limits, "registered")
 }
 
 /// [`locked_memory`]'s child.
 pub(crate) fn register_limited(limit: &str, size: &str) -> Result<(), Trouble> {
-    let limit = Some(number(limit)?);
-    let limit = rustix::process::Rlimit { current: limit, maximum: limit };
-    rustix::process::setrlimit(rustix::process::Resource::Memlock, limit)
-        .map_err(|e| Trouble::Wrong(format!("setrlimit: {e}")))?;
+    limit_locked_memory(limit)?;
     let mut data = vec![0u8; number(size)? as usize];
     let node = Node::open()?;
     // SAFETY: nothing accesses it.
@@ -284,8 +271,7 @@ pub(crate) fn refusals(context: &mut Context<'_>) -> Verdict {
     };
     let memory = Memory::anonymous(4 * PAGE)?;
     refused(memory.range(0, 0), libc::EINVAL, "nothing")?;
-    // SAFETY: the test's own page.
-    unsafe { munmap(memory.range(2 * PAGE, PAGE).cast(), PAGE) }.map_err(std::io::Error::from)?;
+    memory.unmap(2 * PAGE, PAGE)?;
     refused(memory.range(0, 4 * PAGE), libc::EFAULT, "a range with a hole")?;
     says_where(context)?;
     static CONSTANT: [u8; 4 * PAGE] = [1; 4 * PAGE];
@@ -293,7 +279,7 @@ pub(crate) fn refusals(context: &mut Context<'_>) -> Verdict {
     refused(constant, libc::EFAULT, "a constant")?;
     let wild = std::ptr::slice_from_raw_parts_mut(usize::MAX.wrapping_sub(4095) as *mut u8, 100);
     refused(wild, libc::EINVAL, "an address of the kernel's")?;
-    let huge = std::ptr::slice_from_raw_parts_mut(memory.at, (16 << 30) + 1);
+    let huge = std::ptr::slice_from_raw_parts_mut(memory.at(), (16 << 30) + 1);
     refused(huge, libc::EINVAL, "more than 16 GiB")?;
     // A board's own page is no memory.
     let segment = node.export(&context.name("own"), PAGE as u64).create()?;
@@ -307,7 +293,7 @@ fn says_where(context: &Context<'_>) -> Verdict {
     // may lock no more.
     let pages = if user::uid() == 0 { 5000 } else { 1000 };
     let bad = |memory: &Memory, page: usize, how: &str| -> Verdict {
-        let at = memory.at.wrapping_add(page * PAGE) as u64;
+        let at = memory.at().wrapping_add(page * PAGE) as u64;
         for _ in 0..3 {
             // SAFETY: it is not registered.
             match unsafe { context.node().register(memory.range(5, pages * PAGE - 10)) }.create() {
@@ -316,21 +302,18 @@ fn says_where(context: &Context<'_>) -> Verdict {
                     same(format!("the address of {how}"), fault, Some(at))?;
                 }
                 Err(error) => return Err(error.into()),
-                Ok(_) => return Err(Stop::Fail(format!("a range with {how} at page {page} is registered"))),
+                Ok(_) => return Err(format!("a range with {how} at page {page} is registered").into()),
             }
         }
         Ok(())
     };
     for page in [0, 1, 2047, 2048, 4999].map(|page: usize| page.min(pages - 1)) {
         let memory = Memory::anonymous(pages * PAGE)?;
-        // SAFETY: the test's own page.
-        unsafe { munmap(memory.range(page * PAGE, PAGE).cast(), PAGE) }.map_err(std::io::Error::from)?;
+        memory.unmap(page * PAGE, PAGE)?;
         bad(&memory, page, "a page that is not mapped")?;
         // Something is mapped there again before all of it is unmapped.
         memory.replace()?;
-        // SAFETY: as above.
-        unsafe { mprotect(memory.range(page * PAGE, PAGE).cast(), PAGE, MprotectFlags::READ) }
-            .map_err(std::io::Error::from)?;
+        memory.protect(page * PAGE, PAGE, MprotectFlags::READ)?;
         bad(&memory, page, "a page that may not be written")?;
     }
     let fd = file(pages * PAGE, MemfdFlags::CLOEXEC)?;
@@ -407,9 +390,7 @@ pub(crate) fn longer_than_the_window(context: &mut Context<'_>) -> Verdict {
     may_lock(length)?;
     let fd = file(PIECE, MemfdFlags::CLOEXEC)?;
     let memory = Memory::of_pieces(&fd, PIECE, vec![0; length.div_ceil(PIECE)].into_iter())?;
-    // SAFETY: it is accessed by single bytes.
-    let named = unsafe { context.node().register(memory.range(0, length)) }.name(&context.name("long")).mode(0o606);
-    let registered = named.create()?;
+    let registered = memory.named(context, &context.name("long"), 0, length).create()?;
     let right = context.import(context.peers.right(), "long")?;
     same("its size", right.size(), length as u64)?;
     must(!right.has_window(), || format!("{length} bytes have a window"))?;
@@ -445,10 +426,7 @@ pub(crate) fn shown(context: &mut Context<'_>) -> Verdict {
     let table = |words: &[&str]| inspect::line(&directory, "registrations", words);
     let memory = Memory::anonymous(SIZE)?;
     let name = context.name("shown");
-    // SAFETY: nothing accesses it.
-    let named =
-        unsafe { context.node().register(memory.range(5, SIZE - 9)) }.name(&name).mode(0o606).secret([0x53; 16]);
-    let registered = named.create()?;
+    let registered = memory.named(context, &name, 5, SIZE - 9).secret([0x53; 16]).create()?;
     let process = format!("process={}", std::process::id());
     let address = format!("address={:#x}", registered.address());
     let name = format!("name=\"{name}\"");
@@ -498,9 +476,7 @@ fn cycle_count() -> usize {
 
 /// An eighth of the guest's free memory, 1 GiB at most, or half of what this user may lock.
 fn large() -> Verdict<usize> {
-    let text = std::fs::read_to_string("/proc/meminfo")?;
-    let free = text.lines().find_map(|line| line.strip_prefix("MemAvailable:")?.trim().strip_suffix("kB"));
-    let free = free.and_then(|kib| kib.trim().parse::<usize>().ok()).ok_or("/proc/meminfo has no MemAvailable")? << 10;
+    let free = (super::life::available()? as usize) << 10;
     // A guest with room for 1 GiB is one of at least 2 GiB.
     let most = if free > 3 << 29 { 1 << 30 } else { free / 8 };
     let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
@@ -532,8 +508,7 @@ pub(crate) fn cache(context: &mut Context<'_>) -> Verdict {
     memory.fill(6);
     put(&mut cache, &memory, 3, 10_000)?;
     // And discarded.
-    // SAFETY: as above.
-    unsafe { madvise(memory.at.cast(), SIZE, Advice::LinuxDontNeed) }.map_err(std::io::Error::from)?;
+    memory.advise(0, SIZE, Advice::LinuxDontNeed)?;
     memory.fill(7);
     put(&mut cache, &memory, 3, 10_000)?;
     // More memory than it keeps.

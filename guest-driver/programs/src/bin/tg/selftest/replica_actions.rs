@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What children do with replicated segments.
 
-use super::trouble::{Trouble, number};
+use super::trouble::{Trouble, limit_locked_memory, mode, number};
 use std::time::{Duration, Instant};
 use telegraphos::{JoinBuilder, Node, NodeId, Replicated, ReplicatedBuilder};
 use telegraphos_guest_tests::child::{say, wait_for_go};
@@ -11,10 +11,6 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 fn join(node: &Node, home: &str, name: &str) -> Result<JoinBuilder, Trouble> {
     Ok(Replicated::join(node, number(home)? as NodeId, name).mode(0o606))
-}
-
-fn mode(text: &str) -> Result<u32, Trouble> {
-    u32::from_str_radix(text, 8).map_err(|_| Trouble::Wrong(format!("{text:?} is no mode")))
 }
 
 fn create(node: &Node, name: &str) -> ReplicatedBuilder {
@@ -79,10 +75,7 @@ pub(crate) fn act(args: &[&str]) -> Result<(), Trouble> {
         }
         // Makes one under a limit on locked memory.
         ["replica-limited", limit, name, size] => {
-            let limit = Some(number(limit)?);
-            let limits = rustix::process::Rlimit { current: limit, maximum: limit };
-            rustix::process::setrlimit(rustix::process::Resource::Memlock, limits)
-                .map_err(|e| Trouble::Wrong(format!("setrlimit: {e}")))?;
+            limit_locked_memory(limit)?;
             Replicated::create(&Node::open()?, name, number(size)?).create()?;
             say("made");
         }

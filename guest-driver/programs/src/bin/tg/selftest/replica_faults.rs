@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Replicated segments: what must not work, and how it fails.
 
-use super::context::{Context, Verdict, must, refused, same};
-use super::control::ioctl;
+use super::context::{Context, SOON, Verdict, must, refused, same};
+use super::control::{by_handle, ioctl};
+use super::limits::under_limits;
 use super::protection::try_mmap;
-use super::queues::SOON;
 use super::replica_members::refusal;
 use super::trouble::REFUSED;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mprotect};
 use std::ffi::c_void;
 use telegraphos::{Error, Node, NodeId, ReplicaMode, Replicated, Rights, Status};
-use telegraphos_guest_tests::child::{Child, End};
+use telegraphos_guest_tests::child::End;
+use telegraphos_guest_tests::interface::call;
+use telegraphos_guest_tests::mapping::READ_WRITE;
 use telegraphos_guest_tests::replica::PAGE;
 use telegraphos_guest_tests::user;
 use telegraphos_wire::{admin, uapi};
 
 /// Of the processor, which maps it.
 const MAPPED: usize = 4096;
-const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
 /// A copy, the home's too, is mapped read-only, and stays so.
 pub(crate) fn read_only(context: &mut Context<'_>) -> Verdict {
@@ -38,14 +39,12 @@ pub(crate) fn read_only(context: &mut Context<'_>) -> Verdict {
         }
     }
     let name = context.name("scribbled");
-    let mut home = context.child(&["replica-scribble", "here", &name])?;
-    home.expect("ready")?;
-    home.must_end(End::Signal(libc::SIGSEGV))?;
+    let mut home = context.child_saying("ready", &["replica-scribble", "here", &name])?;
+    home.must_end(End::SEGV)?;
     context.sync()?;
     let mine = context.replicated("scribbled", PAGE, |builder| builder)?;
-    let mut copy = context.child(&["replica-scribble", &context.peers.right().to_string(), &name])?;
-    copy.expect("ready")?;
-    copy.must_end(End::Signal(libc::SIGSEGV))?;
+    let mut copy = context.child_saying("ready", &["replica-scribble", &context.peers.right().to_string(), &name])?;
+    copy.must_end(End::SEGV)?;
     context.sync()?;
     same("the word it would have reached", mine.load::<u64>(8)?, 0)?;
     context.sync()
@@ -76,14 +75,11 @@ pub(crate) fn mappings(context: &mut Context<'_>) -> Verdict {
             same(what("as private copy"), private, Err(Errno::INVAL))?;
         }
         let bad = Err(libc::EBADF);
-        let mut handle = uapi::Handle { handle: copy, ..Default::default() };
-        same("leaving another file's", ioctl(&other, 19, &mut handle), bad)?;
-        same("adopting another file's", ioctl(&other, 21, &mut handle), bad)?;
-        let mut state = uapi::ReplicaState { handle: copy, ..Default::default() };
-        same("the state of another file's", ioctl(&other, 20, &mut state), bad)?;
+        same("leaving another file's", by_handle(&other, 19, copy, 0), bad)?;
+        same("adopting another file's", by_handle(&other, 21, copy, 0), bad)?;
+        same("the state of another file's", state_of(&other, copy, 0), bad)?;
         // The window does not go by itself.
-        let mut import = uapi::Handle { handle: window, ..Default::default() };
-        must(ioctl(node, 4, &mut import).is_err(), || "the window was closed as an import".into())?;
+        must(by_handle(node, 4, window, 0).is_err(), || "the window was closed as an import".into())?;
         board.store(8 * u64::from(context.me()), 1u64)?;
         board.quiet_timeout(SOON)?;
     }
@@ -185,9 +181,9 @@ pub(crate) fn who_may(context: &mut Context<'_>) -> Verdict {
     let open = Replicated::create(node, &context.name("open"), PAGE).mode(0o606).create()?;
     open.store(0, 13u64)?;
     context.sync()?;
-    let mut reader = context.child(&["replica-reader", &right.to_string(), &context.name("open")])?;
-    reader.expect("loaded 13")?;
-    reader.must_end(End::Signal(libc::SIGSEGV))?;
+    let mut reader =
+        context.child_saying("loaded 13", &["replica-reader", &right.to_string(), &context.name("open")])?;
+    reader.must_end(End::SEGV)?;
     context.sync()?;
     same("the word after that", open.load::<u64>(0)?, 13)?;
     drop((copy, for_none));
@@ -208,12 +204,10 @@ pub(crate) fn other_users(context: &mut Context<'_>) -> Verdict {
     context.sync()?;
     let right = context.peers.right().to_string();
     let attempt = |name: &str, access: &str| -> Verdict<(Option<String>, End)> {
-        let mut child: Child = context.child_of((user::ORDINARY + 1, gid), &["replica-join", &right, name, access])?;
-        let line = child.line()?;
-        Ok((line, child.end()?))
+        Ok(context.child_of((user::ORDINARY + 1, gid), &["replica-join", &right, name, access])?.last()?)
     };
     let denied = || (Some(format!("errno {}", libc::EACCES)), End::Code(REFUSED));
-    let joined = |mode: u32| (Some(format!("joined {mode}")), End::Code(0));
+    let joined = |mode: u32| (Some(format!("joined {mode}")), End::WELL);
     for (index, (access, expected)) in [
         ("400", denied()),
         ("600", denied()),
@@ -242,8 +236,7 @@ pub(crate) fn second_home(context: &mut Context<'_>) -> Verdict {
     refused("an export of the name", node.export(&context.name("page"), PAGE).create(), libc::EEXIST)?;
     for board in &boards {
         refused("adopting what has a home", board.adopt(), libc::EINVAL)?;
-        let mut handle = uapi::Handle { handle: board.handle(), ..Default::default() };
-        same("adopting it past the library", ioctl(node, 21, &mut handle), Err(libc::EINVAL))?;
+        same("adopting it past the library", by_handle(node, 21, board.handle(), 0), Err(libc::EINVAL))?;
         same("whether it is an orphan", board.state()?.orphan, None)?;
         board.store(8 * me as u64, 9u64)?;
         board.quiet_timeout(SOON)?;
@@ -285,14 +278,9 @@ pub(crate) fn bounds(context: &mut Context<'_>) -> Verdict {
 /// What a program gets that speaks to the driver without the library.
 pub(crate) fn nonsense(context: &mut Context<'_>) -> Verdict {
     let node = context.node();
-    let name = |text: &[u8]| {
-        let mut name = [0; 64];
-        name[..text.len()].copy_from_slice(text);
-        name
-    };
     let rights = Rights::READ.0 | Rights::WRITE.0;
     let good = uapi::Replica {
-        name: name(b"selftest-replica-nonsense"),
+        name: call::name("selftest-replica-nonsense"),
         nodes: [!0; 4],
         length: PAGE,
         home: uapi::REPLICA_HERE as u32,
@@ -315,47 +303,39 @@ pub(crate) fn nonsense(context: &mut Context<'_>) -> Verdict {
         ("a page of its own choice", uapi::Replica { page: 1, ..good }),
         ("no name", uapi::Replica { name: [0; 64], ..good }),
         ("a name without end", uapi::Replica { name: [b'x'; 64], ..good }),
-        ("a name with something behind its end", uapi::Replica { name: name(b"a\0b"), ..good }),
+        ("a name with something behind its end", uapi::Replica { name: call::name("a\0b"), ..good }),
         ("a home out of range", uapi::Replica { home: context.peers.nodes, ..good }),
         ("a home far out of range", uapi::Replica { home: 0xffff_fffe, ..good }),
         ("itself as the home to join", uapi::Replica { home: node.id().into(), ..good }),
     ] {
-        let mut argument = bad;
-        same(format_args!("a replicated segment with {what}"), ioctl(node, 18, &mut argument), Err(libc::EINVAL))?;
+        same(format_args!("a replicated segment with {what}"), ioctl(node, 18, &mut { bad }), Err(libc::EINVAL))?;
     }
     let mut naive = uapi::Replica { home: context.peers.right().into(), mode: admin::NAIVE, ..good };
     same("a naive join of what is not here", ioctl(node, 18, &mut naive), Err(libc::ENOENT))?;
     let bad = Err(libc::EBADF);
     for handle in [u32::MAX, 0x7fff, 0] {
-        same("leaving what is not", ioctl(node, 19, &mut uapi::Handle { handle, ..Default::default() }), bad)?;
-        same("adopting what is not", ioctl(node, 21, &mut uapi::Handle { handle, ..Default::default() }), bad)?;
-        let mut state = uapi::ReplicaState { handle, ..Default::default() };
-        same("the state of what is not", ioctl(node, 20, &mut state), bad)?;
+        same("leaving what is not", by_handle(node, 19, handle, 0), bad)?;
+        same("adopting what is not", by_handle(node, 21, handle, 0), bad)?;
+        same("the state of what is not", state_of(node, handle, 0), bad)?;
     }
     let segment = Replicated::create(node, &context.name("mine"), PAGE).create()?;
     let handle = segment.handle();
     let invalid = Err(libc::EINVAL);
-    same("a flag of leave", ioctl(node, 19, &mut uapi::Handle { handle, flags: 1, ..Default::default() }), invalid)?;
-    same("a flag of adopt", ioctl(node, 21, &mut uapi::Handle { handle, flags: 1, ..Default::default() }), invalid)?;
-    let mut state = uapi::ReplicaState { handle, flags: 1, ..Default::default() };
-    same("a flag of state", ioctl(node, 20, &mut state), invalid)?;
+    same("a flag of leave", by_handle(node, 19, handle, 1), invalid)?;
+    same("a flag of adopt", by_handle(node, 21, handle, 1), invalid)?;
+    same("a flag of state", state_of(node, handle, 1), invalid)?;
     segment.store(0, 1u64)?;
     segment.quiet_timeout(SOON)?;
     segment.leave()?;
-    let mut state = uapi::ReplicaState { handle, ..Default::default() };
-    same("the state of what was left", ioctl(node, 20, &mut state), bad)
+    same("the state of what was left", state_of(node, handle, 0), bad)
+}
+
+fn state_of(node: &Node, handle: u32, flags: u32) -> call::Answer {
+    ioctl(node, 20, &mut uapi::ReplicaState { handle, flags, ..Default::default() })
 }
 
 /// Copies count as locked memory.
 pub(crate) fn locked_memory(context: &mut Context<'_>) -> Verdict {
-    // Root may lock as much as it likes, so this is an ordinary user's.
-    let attempt = |limit: &str| -> Verdict<(Option<String>, End)> {
-        let mut child = context.ordinary_child(&["replica-limited", limit, &context.name("limited"), "524288"])?;
-        Ok((child.line()?, child.end()?))
-    };
-    let (line, end) = attempt("262144")?;
-    same("512 KiB under a limit of 256 KiB", line, Some(format!("errno {}", libc::ENOMEM)))?;
-    same("its end", end, End::Code(REFUSED))?;
-    let (line, _) = attempt("1048576")?;
-    same("512 KiB under a limit of 1 MiB", line, Some("made".into()))
+    let limits = [("262144", "512 KiB under a limit of 256 KiB"), ("1048576", "512 KiB under a limit of 1 MiB")];
+    under_limits(context, "replica-limited", &[&context.name("limited"), "524288"], limits, "made")
 }

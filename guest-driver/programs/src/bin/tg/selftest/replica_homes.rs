@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The home of a replicated segment moves from node to node while all nodes continue.
 
-use super::context::{Context, Stop, Verdict, must, refused, same};
-use super::queues::SOON;
+use super::context::{Context, MILLISECOND, SOON, Verdict, becomes, must, refused, same};
 use super::replica_members::{join_again, orphaned, refusal};
 use super::replicas::{all_take_stores, equal_copies};
 use std::time::{Duration, Instant};
@@ -22,15 +21,14 @@ fn take(board: &Replicated) -> Verdict<bool> {
 /// Waits until this node's driver has the event of a new home: its board has it with the new home, and posts it with an
 /// event.
 fn known(board: &Replicated, home: NodeId) -> Verdict {
-    let deadline = Instant::now() + SOON;
-    loop {
-        let found = board.home()?;
-        if found == home {
-            return Ok(());
-        }
-        must(Instant::now() < deadline, || format!("the home of {:?} stays {found}: expected {home}", board.name()))?;
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    becomes(
+        SOON,
+        2 * MILLISECOND,
+        || Ok(board.home()?),
+        |found| *found == home,
+        |found| format!("the home of {:?} stays {found}: expected {home}", board.name()),
+    )
+    .map(drop)
 }
 
 /// Waits until all nodes name the same home of a segment. All get the same values, so all continue together.
@@ -38,15 +36,10 @@ fn agreed(context: &mut Context<'_>, place: usize, board: &Replicated) -> Verdic
     let deadline = Instant::now() + SOON;
     loop {
         let home = u64::from(board.home()?);
-        for id in &context.peers.all {
-            context.peers.send(*id, 0, home).map_err(Stop::Bail)?;
-            context.peers.send(*id, 2, u64::from(Instant::now() < deadline)).map_err(Stop::Bail)?;
-        }
+        context.tell_all(0, home)?;
+        context.tell_all(2, u64::from(Instant::now() < deadline))?;
         context.sync()?;
-        let heard = |word| -> Result<Vec<u64>, _> {
-            context.peers.all.iter().map(|id| context.peers.received(*id, word).map_err(Stop::Bail)).collect()
-        };
-        let (homes, time) = (heard(0)?, heard(2)?);
+        let (homes, time) = (context.heard_from_all(0)?, context.heard_from_all(2)?);
         context.sync()?;
         if homes.iter().all(|other| *other == homes[0]) {
             return Ok(());
@@ -123,12 +116,9 @@ pub(crate) fn moves(context: &mut Context<'_>) -> Verdict {
     for (place, board) in boards.iter().enumerate() {
         agreed(context, place, board)?;
     }
-    for id in &context.peers.all {
-        context.peers.send(*id, 1, draws).map_err(Stop::Bail)?;
-    }
+    context.tell_all(1, draws)?;
     context.sync()?;
-    let heard = |id: &NodeId| context.peers.received(*id, 1).map_err(Stop::Bail);
-    let all = context.peers.all.iter().map(heard).sum::<Result<u64, _>>()?;
+    let all = context.heard_from_all(1)?.into_iter().sum();
     let counted = boards.iter().map(|board| board.load::<u64>(DRAWN)).sum::<Result<u64, _>>()?;
     same("numbers drawn from all segments", counted, all)?;
     // What follows overwrites what others still count.
@@ -154,8 +144,7 @@ pub(crate) fn joins_follow(context: &mut Context<'_>) -> Verdict {
     same("whether it is an orphan", mine.state()?.orphan, None)?;
     mine.store(8, 6u64)?;
     same("the own store at the old home", mine.load::<u64>(8)?, 6)?;
-    mine.quiet_timeout(SOON)?;
-    context.sync()?;
+    context.sync_behind(&mine)?;
     if nodes > 2 {
         // The one behind the right neighbour: its home is there now.
         let far = (me + 2) % nodes;
@@ -166,8 +155,7 @@ pub(crate) fn joins_follow(context: &mut Context<'_>) -> Verdict {
         same("a word stored before the home moved", third.load::<u64>(0)?, 5)?;
         same("a word stored after it", third.load::<u64>(8)?, 6)?;
         third.store(16, 7u64)?;
-        third.quiet_timeout(SOON)?;
-        context.sync()?;
+        context.sync_behind(&third)?;
         same("a word of the third, at the old home", mine.load::<u64>(16)?, 7)?;
         same("a word of the third, at the new home", copy.load::<u64>(16)?, 7)?;
         context.sync()?;

@@ -1,31 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Copies of a replicated segment: joining, leaving, dying (SPEC E20).
 
-use super::context::{Context, Stop, Verdict, must, refused, same};
-use super::queues::{LONG, SOON, joined};
+use super::context::{Context, LONG, MILLISECOND, SOON, Stop, Verdict, becomes, joined, must, refused, same};
+use super::life::leave_nothing;
 use super::replicas::equal_copies;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use telegraphos::{Error, Node, NodeId, ReplicaMode, ReplicaState, Replicated, Status};
 use telegraphos_guest_tests::child::{Child, End};
+use telegraphos_guest_tests::patience::{ABSENT, patiently};
 use telegraphos_guest_tests::random;
 use telegraphos_guest_tests::replica::{self, PAGE};
 
-const SIGBUS: End = End::Signal(libc::SIGBUS);
-
 /// Joins once what this node had of it before has been taken away.
 pub(crate) fn join_again(node: &Node, home: NodeId, name: &str) -> Verdict<Replicated> {
-    let deadline = Instant::now() + SOON;
-    loop {
-        let join = Replicated::join(node, home, name).mode(0o606);
-        match replica::join_patiently(join, SOON) {
-            Err(error) if error.status() == Some(Status::Busy) && Instant::now() < deadline => {
-                std::thread::sleep(Duration::from_millis(2));
-            }
-            result => return Ok(result?),
-        }
-    }
+    let passing = [ABSENT, &[Status::Busy]].concat();
+    Ok(patiently(SOON, &passing, || Replicated::join(node, home, name).mode(0o606).open())?)
 }
 
 /// Of each segment one node joins and leaves while all others store. What it finds is never older than what was quiet
@@ -38,16 +29,14 @@ pub(crate) fn join_while_others_store(context: &mut Context<'_>) -> Verdict {
     let area = |writer: usize| WORDS * 8 * writer as u64;
     // How far each writer is, in all segments.
     let progress = context.export("progress", 8)?;
-    let mut progresses = Vec::new();
-    for id in context.peers.all.clone() {
-        progresses.push(context.import(id, "progress")?);
-    }
+    let of_node = |id: &NodeId| context.import(*id, "progress");
+    let progresses = context.peers.all.iter().map(of_node).collect::<Verdict<Vec<_>>>()?;
     let own = context.replicated("page", area(nodes), |builder| builder)?;
     let mut copies: Vec<Arc<Replicated>> = vec![own];
     for (place, home) in context.peers.all.clone().into_iter().enumerate() {
         if place != me && place != left {
             let copy = context.join(home, "page", |join| join)?;
-            copies.push(context.keep_copy(copy));
+            copies.push(context.keep(copy));
         }
     }
     context.sync()?;
@@ -113,7 +102,7 @@ pub(crate) fn join_while_others_store(context: &mut Context<'_>) -> Verdict {
     })?;
     context.note(format!("joined and left {joins} times"));
     let copy = join_again(&node, home, &name)?;
-    let last = context.keep_copy(copy);
+    let last = context.keep(copy);
     // In the order of the homes, as the others have them.
     let mut boards = Vec::new();
     let mut others = copies.iter().skip(1);
@@ -147,8 +136,7 @@ pub(crate) fn leave_and_join_again(context: &mut Context<'_>) -> Verdict {
         same("the word at the home", home.load::<u64>(8)?, round)?;
         // No other copy is left: the home's stores stay local, and quiet is immediate.
         home.store(16, round)?;
-        home.quiet_timeout(SOON)?;
-        context.sync()?;
+        context.sync_behind(&home)?;
     }
     drop(join_again(&node, right, &name)?);
     context.sync()
@@ -156,31 +144,21 @@ pub(crate) fn leave_and_join_again(context: &mut Context<'_>) -> Verdict {
 
 /// Waits until the segment is an orphan; why.
 pub(crate) fn orphaned(copy: &Replicated) -> Verdict<Status> {
-    let deadline = Instant::now() + SOON;
-    loop {
-        match copy.state()? {
-            ReplicaState { orphan: Some(status), .. } => return Ok(status),
-            state => must(Instant::now() < deadline, || {
-                format!("the state of {:?} stays {state:?}: expected an orphan", copy.name())
-            })?,
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    let orphan = |state: &ReplicaState| state.orphan.is_some();
+    let late = |state: &ReplicaState| format!("the state of {:?} stays {state:?}: expected an orphan", copy.name());
+    let state = becomes(SOON, 2 * MILLISECOND, || Ok(copy.state()?), orphan, late)?;
+    state.orphan.ok_or_else(|| late(&state).into())
 }
 
 /// The home goes: every copy is notified, a survivor adopts, and the others join that.
-fn home_goes(context: &mut Context<'_>, killed: bool) -> Verdict {
+pub(crate) fn home_goes(context: &mut Context<'_>, killed: bool) -> Verdict {
     let (nodes, me) = context.place();
     let all = context.peers.all.clone();
     // Another file, which gets events about these segments only.
-    let node = Node::open_path(context.node().path())?;
+    let node = context.other_file()?;
     let [mine, storm] = ["copies", "storm"].map(|part| context.name(&format!("{part}-{me}")));
-    let mut homes = Vec::new();
-    for name in [&mine, &storm] {
-        let mut home = context.child(&["replica-home", name])?;
-        home.expect("made")?;
-        homes.push(home);
-    }
+    let start = |name: &String| context.child_saying("made", &["replica-home", name]);
+    let mut homes = [&mine, &storm].into_iter().map(start).collect::<Verdict<Vec<_>>>()?;
     // Copies of the others' segments here, and a child that stores to its copy all the time.
     let mut copies = Vec::new();
     let mut storms: Vec<Child> = Vec::new();
@@ -192,9 +170,7 @@ fn home_goes(context: &mut Context<'_>, killed: bool) -> Verdict {
             continue;
         }
         let name = context.name(&format!("storm-{place}"));
-        let mut child = context.child(&["replica-storm", &home.to_string(), &name, "0"])?;
-        child.expect("joined")?;
-        storms.push(child);
+        storms.push(context.child_saying("joined", &["replica-storm", &home.to_string(), &name, "0"])?);
     }
     context.sync()?;
     for (place, copy) in &copies {
@@ -207,15 +183,8 @@ fn home_goes(context: &mut Context<'_>, killed: bool) -> Verdict {
     context.sync()?;
     for home in &mut homes {
         match killed {
-            true => {
-                home.kill()?;
-                home.must_end(End::Signal(libc::SIGKILL))?;
-            }
-            false => {
-                home.go()?;
-                home.expect("left")?;
-                home.must_end(End::Code(0))?;
-            }
+            true => home.must_be_killed()?,
+            false => home.go().and_then(|()| home.must_end_saying("left"))?,
         }
     }
     same("an error within 30 s", node.wait_error(Some(SOON))?, true)?;
@@ -227,9 +196,7 @@ fn home_goes(context: &mut Context<'_>, killed: bool) -> Verdict {
         copy.quiet_timeout(SOON)?;
     }
     context.note(format!("why the copies are orphans: {statuses:?}"));
-    for child in &mut storms {
-        child.must_end(SIGBUS)?;
-    }
+    storms.iter_mut().try_for_each(|child| child.must_end(End::BUS))?;
     context.sync()?;
     // The node behind the old home becomes the new one.
     let adopts = |place: usize| (place + 1) % nodes;
@@ -273,21 +240,12 @@ fn home_goes(context: &mut Context<'_>, killed: bool) -> Verdict {
     context.sync()
 }
 
-pub(crate) fn home_killed(context: &mut Context<'_>) -> Verdict {
-    home_goes(context, true)
-}
-
-pub(crate) fn home_leaves(context: &mut Context<'_>) -> Verdict {
-    home_goes(context, false)
-}
-
 /// A node cannot adopt under a name that another of its segments has.
 pub(crate) fn adopted_name_taken(context: &mut Context<'_>) -> Verdict {
     let mine = Replicated::create(context.node(), &context.name("page"), PAGE).mode(0o606).create()?;
     let copy = context.join(context.peers.right(), "page", |join| join)?;
     copy.store(0, 7u64)?;
-    copy.quiet_timeout(SOON)?;
-    context.sync()?;
+    context.sync_behind(&copy)?;
     mine.leave()?;
     let other = Replicated::create(context.node(), &context.name("page"), PAGE).create()?;
     orphaned(&copy)?;
@@ -309,8 +267,7 @@ pub(crate) fn copy_killed(context: &mut Context<'_>) -> Verdict {
     let home = context.replicated("page", PAGE, |builder| builder)?;
     let right = context.peers.right();
     for round in 1..=ROUNDS {
-        let mut child = context.child(&["replica-storm", &right.to_string(), &name, "0"])?;
-        child.expect("joined")?;
+        let mut child = context.child_saying("joined", &["replica-storm", &right.to_string(), &name, "0"])?;
         context.sync()?;
         std::thread::scope(|scope| -> Verdict {
             let writer = scope.spawn(|| -> Verdict {
@@ -324,7 +281,7 @@ pub(crate) fn copy_killed(context: &mut Context<'_>) -> Verdict {
             let written = joined(writer);
             Ok(killed?).and(written)
         })?;
-        child.must_end(End::Signal(libc::SIGKILL))?;
+        child.must_end(End::KILLED)?;
         context.sync()?;
         let copy = join_again(context.node(), right, &name)?;
         for n in 1936..2000u64 {
@@ -340,19 +297,8 @@ pub(crate) fn copy_killed(context: &mut Context<'_>) -> Verdict {
 pub(crate) fn owner_mode(context: &mut Context<'_>) -> Verdict {
     const WORDS: u64 = 16;
     let (nodes, me) = context.place();
-    let own = context.replicated("page", 8 * WORDS, |builder| builder.replica_mode(ReplicaMode::Owner))?;
-    let mut boards = Vec::new();
-    for home in context.peers.all.clone() {
-        boards.push(match home == context.me() {
-            true => own.clone(),
-            false => {
-                let copy = context.join(home, "page", |join| join.replica_mode(ReplicaMode::Owner))?;
-                context.keep_copy(copy)
-            }
-        });
-    }
+    let boards = context.boards_in(ReplicaMode::Owner, "page", 8 * WORDS)?;
     same("the mode", boards.iter().all(|board| board.replica_mode() == ReplicaMode::Owner), true)?;
-    context.sync()?;
     let mut histories = vec![replica::History::new(nodes as u64); nodes * WORDS as usize];
     let seed = random::seed();
     for n in 1..=1000 {
@@ -383,8 +329,7 @@ pub(crate) fn naive_members(context: &mut Context<'_>) -> Verdict {
     for n in 0..500u64 {
         mine.store(8 * (64 * me as u64 + n % 64), n + 1)?;
     }
-    mine.quiet_timeout(SOON)?;
-    context.sync()?;
+    context.sync_behind(&mine)?;
     for writer in 0..nodes as u64 {
         for n in 436..500u64 {
             let found = mine.load::<u64>(8 * (64 * writer + n % 64))?;
@@ -427,9 +372,9 @@ pub(crate) fn cycles(context: &mut Context<'_>) -> Verdict {
     const PAGES: u64 = 4;
     let far = context.replicated("far", PAGES * PAGE, |builder| builder)?;
     context.sync()?;
-    let (right, name) = (context.peers.right(), context.name("cycle"));
+    let (board, right, name) = (context.node(), context.peers.right(), context.name("cycle"));
     let cycle = |number: u64| -> Verdict {
-        let node = Node::open_path(context.node().path())?;
+        let node = Node::open_path(board.path())?;
         let mine = Replicated::create(&node, &name, PAGES * PAGE).mode(0o606).create()?;
         let copy = join_again(&node, right, far.name())?;
         mine.store(PAGES * PAGE - 8, number)?;
@@ -445,20 +390,10 @@ pub(crate) fn cycles(context: &mut Context<'_>) -> Verdict {
         drop(node);
         Ok(())
     };
-    // The first rounds fill the kernel's caches.
-    (0..10).try_for_each(cycle)?;
-    let before = super::life::available()?;
-    (0..CYCLES).try_for_each(cycle)?;
-    let after = super::life::available()?;
-    let each = (2 * PAGES * PAGE) >> 10;
-    context.note(format!("{CYCLES} cycles of {each} KiB: {before} kB available before, {after} kB after"));
-    must(after + CYCLES * each / 10 > before, || {
-        format!("{} kB are gone after {CYCLES} cycles: expected about 0", before.saturating_sub(after))
-    })?;
+    leave_nothing(context, (10, CYCLES), ((2 * PAGES * PAGE) >> 10, 10), cycle)?;
     context.sync()?;
     far.store(0, 1u64)?;
-    far.quiet_timeout(SOON)?;
-    context.sync()
+    context.sync_behind(&far)
 }
 
 /// What a test says of a refusal.

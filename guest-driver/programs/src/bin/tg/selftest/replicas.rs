@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Replicated segments: what a store reaches, and what a load finds (SPEC items 23 to 27, I1 to I7).
 
-use super::context::{Context, Stop, Verdict, must, same};
-use super::queues::{SOON, joined};
+use super::context::{Context, SOON, Stop, Verdict, in_threads, must, same};
 use std::sync::Arc;
 use std::time::Instant;
 use telegraphos::sync::TicketLock;
@@ -12,17 +11,9 @@ use telegraphos_guest_tests::{random, raw};
 
 const SIZES: [usize; 4] = [1, 2, 4, 8];
 
-/// Stores by all nodes to all segments reach all copies.
-pub(crate) fn reach_all(context: &mut Context<'_>) -> Verdict {
-    reaches_all(context, ReplicaMode::Counters)
-}
-
-/// The same where stores make the copies invalid, and the next touch fills them.
-pub(crate) fn invalidated_reach_all(context: &mut Context<'_>) -> Verdict {
-    reaches_all(context, ReplicaMode::Invalidate)
-}
-
-fn reaches_all(context: &mut Context<'_>, mode: ReplicaMode) -> Verdict {
+/// Stores by all nodes to all segments reach all copies; also where they make those invalid, and the next touch fills
+/// them.
+pub(crate) fn reaches_all(context: &mut Context<'_>, mode: ReplicaMode) -> Verdict {
     const COUNT: u64 = 64;
     let (nodes, me) = context.place();
     let boards = context.boards_in(mode, "page", 4096 * nodes as u64)?;
@@ -105,11 +96,8 @@ pub(crate) fn own_store(context: &mut Context<'_>) -> Verdict {
             missed += u64::from(raw() != 4 * n);
             same(format_args!("a load after the own store to home {home}"), board.load::<u64>(at)?, 4 * n)?;
             board.store(at, 4 * n + 1)?;
-            same(
-                format_args!("a trapped load after the own store to home {home}"),
-                board.load_trapped(at)?,
-                4 * n + 1,
-            )?;
+            let what = format_args!("a trapped load after the own store to home {home}");
+            same(what, board.load_trapped(at)?, 4 * n + 1)?;
             board.announce(1);
             // SAFETY: a word of the window, aligned.
             unsafe { raw::store::<u64>(board.window_ptr(), at, 4 * n + 2) };
@@ -180,8 +168,7 @@ pub(crate) fn copied_when_used(context: &mut Context<'_>) -> Verdict {
     const READS: u64 = 50;
     let home = context.replicated("page", PAGE, |builder| builder)?;
     home.store(8, 5u64)?;
-    home.quiet_timeout(SOON)?;
-    context.sync()?;
+    context.sync_behind(&home)?;
     let right = context.peers.right();
     let far = Replicated::join(context.node(), right, &context.name("page")).mode(0o606).when_used(READS, 0)?;
     far.store(16, 6u64)?;
@@ -210,16 +197,7 @@ pub(crate) fn copied_when_used(context: &mut Context<'_>) -> Verdict {
 
 /// All nodes store to the same words: a load after an own store gives that, or another node's, never an older own one;
 /// and no value comes back.
-pub(crate) fn no_older_store(context: &mut Context<'_>) -> Verdict {
-    nothing_comes_back(context, ReplicaMode::Counters)
-}
-
-/// The same where stores make the copies invalid.
-pub(crate) fn invalidated_no_older_store(context: &mut Context<'_>) -> Verdict {
-    nothing_comes_back(context, ReplicaMode::Invalidate)
-}
-
-fn nothing_comes_back(context: &mut Context<'_>, mode: ReplicaMode) -> Verdict {
+pub(crate) fn nothing_comes_back(context: &mut Context<'_>, mode: ReplicaMode) -> Verdict {
     const WORDS: u64 = 4;
     let (nodes, me) = context.place();
     let boards = context.boards_in(mode, "page", 8 * WORDS)?;
@@ -263,15 +241,13 @@ pub(crate) fn equal_copies(context: &mut Context<'_>, boards: &[Arc<Replicated>]
     let slots = telegraphos_guest_tests::peers::MAIL as usize - 1;
     for (round, boards) in boards.chunks(slots).enumerate() {
         let sums = boards.iter().map(|board| replica::digest(board)).collect::<Result<Vec<_>, _>>()?;
-        for id in &context.peers.all {
-            for (slot, sum) in sums.iter().enumerate() {
-                context.peers.send(*id, slot as u64 + 1, *sum).map_err(Stop::Bail)?;
-            }
+        for (slot, sum) in sums.iter().enumerate() {
+            context.tell_all(slot as u64 + 1, *sum)?;
         }
         context.sync()?;
         for id in &context.peers.all {
             for (slot, sum) in sums.iter().enumerate() {
-                let other = context.peers.received(*id, slot as u64 + 1).map_err(Stop::Bail)?;
+                let other = context.heard(*id, slot as u64 + 1)?;
                 let home = round * slots + slot;
                 must(other == *sum, || format!("the copies of home {home} here and at node {id} differ"))?;
             }
@@ -338,16 +314,7 @@ pub(crate) fn all_take_stores(context: &mut Context<'_>, boards: &[Arc<Replicate
 }
 
 /// Atomics from all nodes on the same words (SPEC E20).
-pub(crate) fn atomics(context: &mut Context<'_>) -> Verdict {
-    exact(context, ReplicaMode::Counters)
-}
-
-/// The same where they make the copies invalid.
-pub(crate) fn invalidated_atomics(context: &mut Context<'_>) -> Verdict {
-    exact(context, ReplicaMode::Invalidate)
-}
-
-fn exact(context: &mut Context<'_>, mode: ReplicaMode) -> Verdict {
+pub(crate) fn atomics(context: &mut Context<'_>, mode: ReplicaMode) -> Verdict {
     const DRAWS: u64 = 40;
     /// Where the marks begin.
     const MARKS: u64 = 64;
@@ -406,16 +373,7 @@ fn exact(context: &mut Context<'_>, mode: ReplicaMode) -> Verdict {
 
 /// Message passing by two segments of different homes, with quiet between data and flag (SPEC E19, I6, I7); and within
 /// one page, without.
-pub(crate) fn message_passing(context: &mut Context<'_>) -> Verdict {
-    messages(context, ReplicaMode::Counters)
-}
-
-/// The same where stores make the copies invalid.
-pub(crate) fn invalidated_messages(context: &mut Context<'_>) -> Verdict {
-    messages(context, ReplicaMode::Invalidate)
-}
-
-fn messages(context: &mut Context<'_>, mode: ReplicaMode) -> Verdict {
+pub(crate) fn message_passing(context: &mut Context<'_>, mode: ReplicaMode) -> Verdict {
     const DATA: u64 = 0;
     const FLAG: u64 = 32 << 10;
     let (nodes, me) = context.place();
@@ -484,22 +442,16 @@ pub(crate) fn threads(context: &mut Context<'_>) -> Verdict {
     const ROUNDS: u64 = 200;
     let (nodes, me) = context.place();
     let boards = context.boards("page", 8 * THREADS * nodes as u64)?;
-    std::thread::scope(|scope| {
-        let work = |thread: u64| {
-            let boards = &boards;
-            scope.spawn(move || -> Verdict {
-                let at = 8 * (THREADS * me as u64 + thread);
-                for n in 1..=ROUNDS {
-                    for (home, board) in boards.iter().enumerate() {
-                        board.store(at, n)?;
-                        let found = board.load::<u64>(at)?;
-                        same(format_args!("the own store of thread {thread} to home {home}"), found, n)?;
-                    }
-                }
-                Ok(())
-            })
-        };
-        (0..THREADS).map(work).collect::<Vec<_>>().into_iter().try_for_each(joined)
+    in_threads(THREADS, |thread| {
+        let at = 8 * (THREADS * me as u64 + thread);
+        for n in 1..=ROUNDS {
+            for (home, board) in boards.iter().enumerate() {
+                board.store(at, n)?;
+                let found = board.load::<u64>(at)?;
+                same(format_args!("the own store of thread {thread} to home {home}"), found, n)?;
+            }
+        }
+        Ok(())
     })?;
     equal_copies(context, &boards)
 }

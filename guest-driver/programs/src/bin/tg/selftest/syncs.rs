@@ -2,11 +2,11 @@
 //! Locks and barriers between processes of all nodes.
 
 use super::atomics::shared;
-use super::context::{Context, Verdict, must, same};
+use super::context::{Context, SOON, Verdict, YIELD, must, same, until};
 use std::time::Duration;
+use telegraphos::Error;
 use telegraphos::sync::{Barrier, TicketLock};
-use telegraphos::{Error, Node};
-use telegraphos_guest_tests::child::End;
+use telegraphos_guest_tests::child::{Child, End};
 
 /// Offsets in the shared segment: the lock, and what it guards.
 pub(crate) const LOCK: u64 = 0;
@@ -17,18 +17,11 @@ pub(crate) fn locks(context: &mut Context<'_>) -> Verdict {
     const ROUNDS: u64 = 50;
     let segment = shared(context, 4096)?;
     let (node, name, rounds) = (segment.node().to_string(), context.name("shared"), ROUNDS.to_string());
-    let mut children = Vec::new();
-    for _ in 0..PROCESSES {
-        let mut child = context.child(&["lock-loop", &node, &name, &rounds])?;
-        child.expect("ready")?;
-        children.push(child);
-    }
+    let start = |_| context.child_saying("ready", &["lock-loop", &node, &name, &rounds]);
+    let mut children = (0..PROCESSES).map(start).collect::<Verdict<Vec<_>>>()?;
     context.sync()?;
-    children.iter_mut().try_for_each(|child| child.go())?;
-    for child in &mut children {
-        child.expect("done")?;
-        child.must_end(End::Code(0))?;
-    }
+    children.iter_mut().try_for_each(Child::go)?;
+    children.iter_mut().try_for_each(|child| child.must_end_saying("done"))?;
     context.sync()?;
     // Plain loads and stores, never two at a time: each counts.
     let all = PROCESSES * ROUNDS * context.peers.all.len() as u64;
@@ -46,20 +39,16 @@ pub(crate) fn lock_is_a_fence(context: &mut Context<'_>) -> Verdict {
     let (mine, right) = context.neighbour(4096)?;
     let segment = shared(context, 4096)?;
     let lock = TicketLock::new(&segment, LOCK)?;
-    let count = context.peers.all.len();
-    let place = context.peers.all.iter().position(|id| *id == context.me()).unwrap_or(0);
+    let (count, place) = context.place();
     let flag = |place: usize| GUARDED + 64 * place as u64;
     for round in 1..=ROUNDS {
         right.put64(64, round)?;
         let guard = lock.lock()?;
         segment.put64(flag(place), round)?;
         guard.unlock()?;
-        let deadline = std::time::Instant::now() + Duration::from_secs(60);
-        while segment.get64(flag((place + count - 1) % count))? < round {
-            must(std::time::Instant::now() < deadline, || {
-                format!("round {round}: the left neighbour's flag never comes")
-            })?;
-        }
+        let raised = || Ok(segment.get64(flag((place + count - 1) % count))? >= round);
+        let late = || format!("round {round}: the left neighbour's flag never comes");
+        until(Duration::from_secs(60), YIELD, raised, late)?;
         let found = mine.load::<u64>(64)?;
         must(found >= round, || format!("round {round}: the flag was seen, and the data is {found}"))?;
     }
@@ -80,10 +69,7 @@ pub(crate) fn try_lock(context: &mut Context<'_>) -> Verdict {
     // A waiter in line is not overtaken by a mere try.
     std::thread::scope(|scope| -> Verdict {
         let waiter = scope.spawn(|| lock.lock().map(|guard| guard.ticket()));
-        let deadline = std::time::Instant::now() + Duration::from_secs(30);
-        while own.get64(64)? < 3 {
-            must(std::time::Instant::now() < deadline, || "the waiter draws no ticket".into())?;
-        }
+        until(SOON, YIELD, || Ok(own.get64(64)? >= 3), || "the waiter draws no ticket".into())?;
         must(lock.try_lock()?.is_none(), || "a waiter was overtaken".into())?;
         second.unlock()?;
         let ticket = waiter.join().map_err(|_| "a thread panicked")??;
@@ -101,7 +87,7 @@ pub(crate) fn barriers(context: &mut Context<'_>) -> Verdict {
     // Every participant announces its epoch here, by plain stores.
     let segment = shared(context, 8 * count as u64)?;
     let nodes: Vec<String> = context.peers.all.iter().flat_map(|n| vec![n.to_string(); PROCESSES]).collect();
-    let place = context.peers.all.iter().position(|id| *id == context.me()).unwrap_or(0) * PROCESSES;
+    let place = context.place().1 * PROCESSES;
     let (home, name, barrier) = (segment.node().to_string(), context.name("shared"), context.name("barrier"));
     let mut children = Vec::new();
     for process in 0..PROCESSES {
@@ -109,14 +95,9 @@ pub(crate) fn barriers(context: &mut Context<'_>) -> Verdict {
         let args = ["barrier", &barrier, &nodes.join(","), &me, &EPOCHS.to_string(), &home, &name];
         children.push(context.child(&args)?);
     }
-    for child in &mut children {
-        child.expect("done")?;
-    }
+    children.iter_mut().try_for_each(|child| child.expect("done"))?;
     context.sync()?;
-    for child in &mut children {
-        child.go()?;
-        child.must_end(End::Code(0))?;
-    }
+    children.iter_mut().try_for_each(|child| child.must_go_to(End::WELL))?;
     for participant in 0..count as u64 {
         same(format_args!("the last epoch of participant {participant}"), segment.get64(8 * participant)?, EPOCHS)?;
     }
@@ -125,7 +106,7 @@ pub(crate) fn barriers(context: &mut Context<'_>) -> Verdict {
 
 pub(crate) fn barrier_timeout(context: &mut Context<'_>) -> Verdict {
     let name = context.name("alone");
-    let node = Node::open_path(context.node().path())?;
+    let node = context.other_file()?;
     let me = context.me();
     let join = |number, limit| Barrier::join(&node, &name, &[me, me, me], number, 0o600, limit);
     let absent = join(0, Duration::from_millis(5)).err().map(|e| e.errno());

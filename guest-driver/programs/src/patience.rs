@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Waits with an end, for what comes of other processes and nodes: by looking again and again.
+
+use crate::cli::{Failure, Outcome};
+use std::time::{Duration, Instant};
+use telegraphos::{Error, Status};
+
+/// Between two looks other threads get the processor, and no more.
+pub const YIELD: Duration = Duration::ZERO;
+/// Between two looks at what takes a while.
+pub const MILLISECOND: Duration = Duration::from_millis(1);
+/// Refusals by a node, or for a name, that may be there soon.
+pub const ABSENT: &[Status] = &[Status::NoSegment, Status::NodeDown, Status::LinkDown];
+
+/// Looks until what is found is as wanted: that, or what `late` says of the last when the time is over.
+pub fn becomes<T, E>(
+    limit: Duration,
+    pause: Duration,
+    mut look: impl FnMut() -> Result<T, E>,
+    wanted: impl Fn(&T) -> bool,
+    late: impl FnOnce(&T) -> E,
+) -> Result<T, E> {
+    let deadline = Instant::now() + limit;
+    loop {
+        let found = look()?;
+        if wanted(&found) {
+            return Ok(found);
+        }
+        if Instant::now() >= deadline {
+            return Err(late(&found));
+        }
+        match pause {
+            YIELD => std::thread::yield_now(),
+            pause => std::thread::sleep(pause),
+        }
+    }
+}
+
+/// The same for what is so, or is not yet.
+pub fn until(
+    limit: Duration,
+    pause: Duration,
+    ready: impl FnMut() -> Outcome<bool>,
+    late: impl FnOnce() -> Failure,
+) -> Outcome<()> {
+    becomes(limit, pause, ready, |ready| *ready, |_| late()).map(drop)
+}
+
+/// Asks until it is not refused with one of these, or the time is over: the last answer.
+pub fn patiently<T>(
+    limit: Duration,
+    passing: &[Status],
+    mut ask: impl FnMut() -> Result<T, Error>,
+) -> Result<T, Error> {
+    let deadline = Instant::now() + limit;
+    loop {
+        match ask() {
+            Err(error) if error.status().is_some_and(|s| passing.contains(&s)) && Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            result => return result,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_ends_when_it_has_come_and_when_the_time_is_over() {
+        let mut looks = 0;
+        let mut look = || {
+            looks += 1;
+            Ok::<_, String>(looks)
+        };
+        let late = |found: &i32| format!("{found}");
+        assert_eq!(becomes(Duration::from_secs(60), YIELD, &mut look, |found| *found == 3, late), Ok(3));
+        assert_eq!(becomes(Duration::ZERO, MILLISECOND, look, |_| false, late), Err("4".into()));
+        let refused = until(Duration::ZERO, YIELD, || Ok(false), || Failure::Refused("late".into()));
+        assert_eq!(refused.unwrap_err().to_string(), "late");
+    }
+
+    #[test]
+    fn what_passes_is_asked_again() {
+        let answer = |status| Err(Error::Failed { what: "it".into(), status });
+        let mut answers = vec![answer(Status::Rights), answer(Status::NodeDown), answer(Status::NoSegment)];
+        let last = patiently(Duration::from_secs(60), ABSENT, || answers.pop().unwrap_or(Ok(())));
+        assert_eq!(last.unwrap_err().status(), Some(Status::Rights));
+    }
+}
