@@ -4,7 +4,7 @@
 //! | Beginning | Whose |
 //! |---|---|
 //! | [`KERNEL`] | the kernel's own objects, such as those of the network device ([`net`](crate::net)) |
-//! | [`CONNECTION`] | what belongs to a TCP connection; the driver puts the connection's ends in place of a descriptor |
+//! | [`CONNECTION`] | what belongs to a TCP connection; the driver puts its ends in place of a descriptor |
 //! | [`MESSAGES`] | what a process has for its messages |
 
 use alloc::format;
