@@ -79,8 +79,9 @@ pub trait Memory {
     fn scatter(&mut self, pieces: &[Piece], mut bytes: &[u8]) -> Option<()> {
         self.gather(pieces)?;
         for piece in pieces {
-            let now = bytes.split_off(..piece.length as usize).expect("pieces are as long as their block");
+            let (now, later) = bytes.split_at(piece.length as usize);
             self.write(piece.address, now)?;
+            bytes = later;
         }
         assert!(bytes.is_empty(), "pieces are as long as their block");
         Some(())
