@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Builds our own programs by a nested cargo in its own target directory: those of the guest, static, and the plugin that
-//! counts instructions in guests (`device/plugin/`), as the QEMU at hand can load it.
+//! Builds our own programs by a nested cargo in its own target directory: those of the guest, static, and the plugin
+//! that counts instructions in guests (`device/plugin/`), as the QEMU at hand can load it.
 
 use crate::qemu::Version;
 use crate::store::{Store, environment};
