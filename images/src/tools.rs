@@ -226,8 +226,10 @@ mod tests {
     #[test]
     fn the_library_is_found_in_cargos_messages() {
         let library = |line| super::library(line, PLUGIN, ".so");
-        let line = r#"{"reason":"compiler-artifact","target":{"name":"telegraphos_plugin"},
-            "filenames":["/t/release/libtelegraphos_plugin.so"]}"#;
+        let line = concat!(
+            r#"{"reason":"compiler-artifact","target":{"name":"telegraphos_plugin"},"#,
+            r#""filenames":["/t/release/libtelegraphos_plugin.so"]}"#
+        );
         assert_eq!(library(line), Some("/t/release/libtelegraphos_plugin.so".into()));
         assert_eq!(
             library(r#"{"target":{"name":"telegraphos_plugin_core"},"filenames":["/t/libobserver_core.so"]}"#),
