@@ -32,14 +32,22 @@ struct Shared {
     changed: Condvar,
 }
 
+/// What the agent has said when it came up last.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Boot {
+    /// Times it has announced that it is ready, once in each boot of the guest.
+    pub(crate) count: u64,
+    /// `uname -r`.
+    pub(crate) release: String,
+    /// The guest's own.
+    pub(crate) uptime: Duration,
+    /// The guest's board could be used.
+    pub(crate) board: bool,
+}
+
 #[derive(Debug, Default)]
 struct State {
-    /// Times the agent has announced that it is ready, once in each boot of the guest.
-    boots: u64,
-    uptime_ms: u64,
-    /// It has found a board when it came up last.
-    board: bool,
-    release: String,
+    boot: Boot,
     closed: bool,
     next_id: u32,
     /// When the agent was heard last; none before the first time.
@@ -76,20 +84,8 @@ impl Line {
         let _ = self.0.socket.shutdown(Shutdown::Both);
     }
 
-    /// How many times the guest has booted.
-    pub(crate) fn boots(&self) -> u64 {
-        self.0.state().boots
-    }
-
-    /// `uname -r` and the guest's own uptime when its agent came up last.
-    pub(crate) fn greeting(&self) -> (String, Duration) {
-        let state = self.0.state();
-        (state.release.clone(), Duration::from_millis(state.uptime_ms))
-    }
-
-    /// Whether the guest's board could be used when its agent came up last.
-    pub(crate) fn found_board(&self) -> bool {
-        self.0.state().board
+    pub(crate) fn boot(&self) -> Boot {
+        self.0.state().boot.clone()
     }
 
     /// Whether nothing has been heard from the agent for `limit`, although it is up and was pinged. To be called
@@ -117,10 +113,10 @@ impl Line {
     /// Waits at most `limit` for the guest to have booted more than `boots` times; whether it has.
     pub(crate) fn wait_for_boot(&self, boots: u64, limit: Duration) -> bool {
         let state = self.0.state();
-        let waiting = |s: &mut State| s.boots <= boots && !s.closed;
+        let waiting = |s: &mut State| s.boot.count <= boots && !s.closed;
         let (state, _) =
             self.0.changed.wait_timeout_while(state, limit, waiting).unwrap_or_else(PoisonError::into_inner);
-        state.boots > boots
+        state.boot.count > boots
     }
 
     /// Starts the command that `run` makes for an id. Its messages come through the receiver until `Exited`, `Error` or
@@ -185,10 +181,8 @@ impl Shared {
         let (id, last) = match message {
             ToHost::Hello { release, uptime_ms, board } => {
                 return self.change("the guest was restarted", |state| {
-                    state.boots += 1;
-                    state.release = release;
-                    state.uptime_ms = uptime_ms;
-                    state.board = board;
+                    let (count, uptime) = (state.boot.count + 1, Duration::from_millis(uptime_ms));
+                    state.boot = Boot { count, release, uptime, board };
                 });
             }
             ToHost::Pong { .. } => return,
@@ -224,5 +218,66 @@ impl Shared {
             // A full channel keeps its messages; its receiver then finds the channel closed.
             let _ = sender.try_send(ToHost::Error { id, text: why.into() });
         }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use telegraphos_agent::Message;
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    /// One end of a stream of messages.
+    pub(crate) struct Peer {
+        pub(crate) socket: UnixStream,
+        decoder: Decoder,
+    }
+
+    impl Peer {
+        pub(crate) fn new(socket: UnixStream) -> Peer {
+            socket.set_read_timeout(Some(LIMIT)).unwrap();
+            Peer { socket, decoder: Decoder::default() }
+        }
+
+        pub(crate) fn send(&mut self, message: &impl Message) {
+            self.socket.write_all(&encode(message).unwrap()).unwrap();
+        }
+
+        pub(crate) fn next<M: Message>(&mut self) -> M {
+            let mut bytes = [0; 4096];
+            loop {
+                if let Some(message) = self.decoder.next() {
+                    return message;
+                }
+                let n = self.socket.read(&mut bytes).unwrap();
+                assert!(n > 0, "the other end is closed");
+                self.decoder.push(&bytes[..n]);
+            }
+        }
+
+        /// The id of the next command, which now runs.
+        pub(crate) fn started(&mut self) -> u32 {
+            loop {
+                if let ToGuest::Run { id, .. } = self.next() {
+                    self.send(&ToHost::Started { id, pid: 1 });
+                    return id;
+                }
+            }
+        }
+
+        pub(crate) fn signal(&mut self) -> i32 {
+            loop {
+                if let ToGuest::Signal { signal, .. } = self.next() {
+                    return signal;
+                }
+            }
+        }
+    }
+
+    /// The line to an agent, and the agent's end of it.
+    pub(crate) fn line(node: usize) -> (Line, Peer) {
+        let (here, there) = UnixStream::pair().unwrap();
+        (Line::open(node, here).unwrap(), Peer::new(there))
     }
 }

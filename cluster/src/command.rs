@@ -58,7 +58,6 @@ pub struct GuestCommand {
     node: NodeLabel,
     argv: Vec<String>,
     user: User,
-    env: Vec<(String, String)>,
     input: Vec<u8>,
     keep_input: bool,
     limit: Duration,
@@ -139,8 +138,8 @@ pub(crate) enum Stream {
 
 impl GuestCommand {
     pub(crate) fn new(node: NodeLabel, line: Result<Line, String>, argv: Vec<String>) -> GuestCommand {
-        let (user, env, input, limit) = (User::default(), Vec::new(), Vec::new(), Duration::from_secs(120));
-        GuestCommand { line, node, argv, user, env, input, keep_input: false, limit, start: START }
+        let (user, input, limit) = (User::default(), Vec::new(), Duration::from_secs(120));
+        GuestCommand { line, node, argv, user, input, keep_input: false, limit, start: START }
     }
 
     /// As root; without this as `tg`.
@@ -151,12 +150,6 @@ impl GuestCommand {
     /// The user that runs it.
     pub fn user(mut self, user: User) -> GuestCommand {
         self.user = user;
-        self
-    }
-
-    /// Sets an environment variable.
-    pub fn env(mut self, name: &str, value: &str) -> GuestCommand {
-        self.env.push((name.into(), value.into()));
         self
     }
 
@@ -189,7 +182,7 @@ impl GuestCommand {
         let fail = |why| Error::Command { node: self.node.clone(), command: text.clone(), why };
         let line = self.line.map_err(fail)?;
         let (uid, gid) = self.user.ids();
-        let (argv, env) = (self.argv, self.env);
+        let (argv, env) = (self.argv, Vec::new());
         let (id, messages) = line.start(|id| ToGuest::Run { id, uid, gid, argv, env, cwd: None }).map_err(fail)?;
         let mut running = Running {
             node: self.node.clone(),
@@ -215,6 +208,13 @@ impl GuestCommand {
         Ok(running)
     }
 
+    /// The same; waits for a line of which `wanted` is true.
+    pub fn spawn_until(self, limit: Duration, wanted: impl Fn(&str) -> bool) -> Result<Running> {
+        let mut running = self.spawn()?;
+        running.wait_for_line(limit, wanted)?;
+        Ok(running)
+    }
+
     /// Runs it to its end and returns what it wrote.
     pub fn run(self) -> Result<Output> {
         let limit = self.limit;
@@ -223,13 +223,8 @@ impl GuestCommand {
 
     /// Runs it and returns its standard output. An exit code other than 0 is an error.
     pub fn check(self) -> Result<String> {
-        let (node, command) = (self.node.clone(), self.argv.join(" "));
-        let output = self.run()?;
-        if output.status.success() {
-            return Ok(output.stdout);
-        }
-        let text = format!("{}{}", output.stdout, output.stderr);
-        Err(Error::Failed { node, command, status: output.status.to_string(), output: text })
+        let limit = self.limit;
+        Ok(self.spawn()?.check(limit)?.stdout)
     }
 }
 
@@ -447,6 +442,17 @@ impl Running {
             None => Err(self.late(limit, format!("; it wrote:\n{stdout}{stderr}"))),
         }
     }
+
+    /// The same. An exit code other than 0 is an error.
+    pub fn check(self, limit: Duration) -> Result<Output> {
+        let (node, command) = (self.node.clone(), self.command.clone());
+        let output = self.wait_for(limit)?;
+        if output.status.success() {
+            return Ok(output);
+        }
+        let (status, output) = (output.status.to_string(), output.stdout + &output.stderr);
+        Err(Error::Failed { node, command, status, output })
+    }
 }
 
 impl Drop for Running {
@@ -461,43 +467,21 @@ impl Drop for Running {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{Read, Write};
-    use std::os::unix::net::UnixStream;
-    use telegraphos_agent::{Decoder, encode};
+    use crate::agent::tests::{Peer, line};
+    use std::io::Write;
+    use telegraphos_agent::encode;
 
-    /// Both ends of a line; the test plays the agent.
-    fn pair() -> (Line, UnixStream) {
-        let (here, there) = UnixStream::pair().unwrap();
-        there.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        (Line::open(7, here).unwrap(), there)
-    }
-
-    fn send(socket: &mut UnixStream, messages: &[ToHost]) {
-        for message in messages {
-            socket.write_all(&encode(message).unwrap()).unwrap();
-        }
+    fn send(peer: &mut Peer, messages: &[ToHost]) {
+        messages.iter().for_each(|message| peer.send(message));
     }
 
     /// Answers the next `Run` with these messages.
-    fn answer(mut agent: UnixStream, messages: Vec<ToHost>) -> std::thread::JoinHandle<(UnixStream, Decoder)> {
+    fn answer(mut agent: Peer, messages: Vec<ToHost>) -> std::thread::JoinHandle<Peer> {
         std::thread::spawn(move || {
-            let mut decoder = Decoder::default();
-            while !matches!(next_message(&mut agent, &mut decoder), ToGuest::Run { .. }) {}
+            while !matches!(agent.next(), ToGuest::Run { .. }) {}
             send(&mut agent, &messages);
-            (agent, decoder)
+            agent
         })
-    }
-
-    fn next_message(agent: &mut UnixStream, decoder: &mut Decoder) -> ToGuest {
-        let mut bytes = [0; 4096];
-        loop {
-            if let Some(message) = decoder.next() {
-                return message;
-            }
-            let n = agent.read(&mut bytes).unwrap();
-            assert!(n > 0);
-            decoder.push(&bytes[..n]);
-        }
     }
 
     fn command(line: &Line, text: &str) -> GuestCommand {
@@ -506,7 +490,7 @@ mod tests {
 
     #[test]
     fn output_comes_in_lines_and_ends_with_the_status() {
-        let (line, agent) = pair();
+        let (line, agent) = line(7);
         let agent = answer(
             agent,
             vec![
@@ -528,15 +512,15 @@ mod tests {
 
     #[test]
     fn input_keeps_to_the_agents_window() {
-        let (line, agent) = pair();
+        let (line, agent) = line(7);
         let agent = answer(agent, vec![ToHost::Started { id: 1, pid: 1 }]);
         let data: Vec<u8> = (0..50_000u32).map(|i| i as u8).collect();
         let running = command(&line, "cat").input(data.clone()).spawn().unwrap();
         let waiter = std::thread::spawn(move || running.wait_for(Duration::from_secs(20)));
-        let (mut agent, mut decoder) = agent.join().unwrap();
+        let mut agent = agent.join().unwrap();
         let (mut got, mut open) = (Vec::new(), STDIN_WINDOW as usize);
         loop {
-            match next_message(&mut agent, &mut decoder) {
+            match agent.next() {
                 ToGuest::Stdin { bytes, .. } => {
                     open = open.checked_sub(bytes.len()).expect("window exceeded");
                     got.extend(bytes);
@@ -556,31 +540,31 @@ mod tests {
 
     #[test]
     fn commands_of_an_earlier_boot_fail() {
-        let (line, mut agent) = pair();
+        let (line, mut agent) = line(7);
         let hello = [ToHost::Hello { release: "6.12".into(), uptime_ms: 4000, board: true }];
         send(&mut agent, &hello);
         assert!(line.wait_for_boot(0, Duration::from_secs(5)));
         let agent = answer(agent, vec![ToHost::Started { id: 1, pid: 1 }]);
         let running = command(&line, "sleep 9").spawn().unwrap();
-        send(&mut agent.join().unwrap().0, &hello);
+        send(&mut agent.join().unwrap(), &hello);
         let text = running.wait_for(Duration::from_secs(5)).unwrap_err().to_string();
         assert!(text.contains("node 7: sleep 9: the guest was restarted"), "{text}");
-        assert_eq!((line.boots(), line.greeting().0.as_str()), (2, "6.12"));
+        assert_eq!((line.boot().count, line.boot().release.as_str()), (2, "6.12"));
     }
 
     /// A reset within a long frame: nothing follows the greeting, and yet it counts.
     #[test]
     fn a_boot_behind_half_a_frame_is_seen() {
-        let (line, mut agent) = pair();
+        let (line, mut agent) = line(7);
         let long = encode(&ToHost::Stdout { id: 1, bytes: vec![b'x'; MAX_DATA] }).unwrap();
-        agent.write_all(&long[..1000]).unwrap();
+        agent.socket.write_all(&long[..1000]).unwrap();
         send(&mut agent, &[ToHost::Hello { release: "6.12".into(), uptime_ms: 4000, board: true }]);
         assert!(line.wait_for_boot(0, Duration::from_secs(20)));
     }
 
     #[test]
     fn a_dead_line_fails_at_once() {
-        let (line, agent) = pair();
+        let (line, agent) = line(7);
         drop(agent);
         assert!(!line.wait_for_boot(0, Duration::from_secs(5)));
         let text = command(&line, "true").run().unwrap_err().to_string();
@@ -589,11 +573,11 @@ mod tests {
 
     #[test]
     fn a_late_command_is_killed_and_named() {
-        let (line, agent) = pair();
+        let (line, agent) = line(7);
         let agent = answer(agent, vec![ToHost::Started { id: 1, pid: 1 }]);
         let text = command(&line, "hang").limit(Duration::from_millis(50)).run().unwrap_err().to_string();
         assert!(text.contains("hang: did not end within 50ms"), "{text}");
-        let (mut agent, mut decoder) = agent.join().unwrap();
-        while next_message(&mut agent, &mut decoder) != (ToGuest::Signal { id: 1, signal: 9 }) {}
+        let mut agent = agent.join().unwrap();
+        while agent.next::<ToGuest>() != (ToGuest::Signal { id: 1, signal: 9 }) {}
     }
 }

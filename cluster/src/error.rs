@@ -6,7 +6,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a cluster could not be made or used. The text names the thing, the value and the remedy.
@@ -20,7 +19,6 @@ pub enum Error {
     Io {
         /// What was tried ("cannot write").
         what: &'static str,
-        /// The file or directory.
         path: PathBuf,
         source: io::Error,
         /// Empty, or "; " and what to do.

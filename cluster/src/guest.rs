@@ -23,6 +23,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use telegraphos_device::direct::memory_socket;
 use telegraphos_images::{Guest as Image, Machine, Qemu, TCG};
+use telegraphos_wire::regs::Register;
 use telegraphos_wire::{WindowLayout, context};
 
 /// The HIB in QEMU.
@@ -34,6 +35,10 @@ const MEMORY_SLOT: &str = "17.0";
 const SAMPLE: Duration = Duration::from_secs(1);
 /// The root port that it is behind, so that it can be unplugged.
 const PORT: &str = "rp0";
+
+/// Prints the line of BAR0 of the board's device, which begins with its address.
+const FIND_REGISTERS: &str =
+    "for d in /sys/bus/pci/devices/*; do [ \"$(cat $d/vendor)\" = 0x7e1e ] && head -n 1 $d/resource; done";
 
 /// What can differ from node to node.
 #[derive(Clone, Debug)]
@@ -263,7 +268,7 @@ impl Guest {
 
     /// `uname -r`, and how long the guest's kernel ran until its agent was ready.
     pub fn greeting(&self) -> (String, Duration) {
-        self.line().map(|line| line.greeting()).unwrap_or_default()
+        self.line().map(|line| line.boot()).map(|boot| (boot.release, boot.uptime)).unwrap_or_default()
     }
 
     /// The kernel's messages, each with its level (`dmesg -r`).
@@ -549,7 +554,7 @@ impl Guest {
 
     /// Times the guest has booted under the present QEMU.
     pub fn boots(&self) -> u64 {
-        self.line().map_or(0, |line| line.boots())
+        self.line().map_or(0, |line| line.boot().count)
     }
 
     /// Waits until the guest has booted more than `boots` times and, if it has one, its device is there.
@@ -562,7 +567,7 @@ impl Guest {
         }
         let wanted = self.options.hib && self.driver() && self.options.wait_for_device;
         // The agent comes after the driver: usually no more is to be waited for, and no command run.
-        let found = self.line().is_some_and(|line| line.found_board());
+        let found = self.line().is_some_and(|line| line.boot().board);
         if wanted && !found { self.wait_for_device() } else { Ok(()) }
     }
 
@@ -666,6 +671,25 @@ impl Guest {
 
     // ---- resources
 
+    /// Registers of its board, read as QEMU reads them for the guest's processors: the guest notices nothing.
+    pub fn registers<const N: usize>(&self, registers: [Register; N]) -> Result<[u64; N]> {
+        let failed = |command: &str, said: &str| Error::Command {
+            node: self.label.clone(),
+            command: command.into(),
+            why: format!("expected the address or value of a register, found {said:?}"),
+        };
+        let resource = self.sh(FIND_REGISTERS).check()?;
+        let base = resource.split_whitespace().next().and_then(hex).ok_or_else(|| failed(FIND_REGISTERS, &resource))?;
+        let mut values = [0; N];
+        for (value, register) in values.iter_mut().zip(registers) {
+            let line = format!("xp /1gx {:#x}", base + register.offset());
+            let said = self.qmp("human-monitor-command", json!({ "command-line": line }))?;
+            let said = said.as_str().unwrap_or_default();
+            *value = said.split_whitespace().nth(1).and_then(hex).ok_or_else(|| failed(&line, said))?;
+        }
+        Ok(values)
+    }
+
     /// Memory of its QEMU.
     pub fn qemu_memory(&self) -> Option<Memory> {
         lock(&self.vm).as_ref()?.process.memory()
@@ -693,4 +717,8 @@ impl Guest {
         let vm = lock(&self.vm).as_ref().map(|vm| vm.process.pid());
         vm.into_iter().chain(lock(&self.hib).as_ref().map(Process::pid)).collect()
     }
+}
+
+fn hex(text: &str) -> Option<u64> {
+    u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
 }

@@ -21,8 +21,7 @@
 //!   links.
 //! - `launch` starts HIBs and fabrics: command lines, logs, sockets.
 //! - `namespaces` puts fabric processes into separate networks.
-//! - `command` runs commands in a guest, through `agent`, its line to the guest's agent; `qmp` speaks to QEMU, and
-//!   `registers` reads a board's registers by it.
+//! - `command` runs commands in a guest, through `agent`, its line to the guest's agent; `qmp` speaks to QEMU.
 //! - `gdb` says how gdb is started for a guest's kernel.
 //! - `nodes` are the nodes of a cluster that differ from the others.
 //! - `panic` finds the panic or another fatal error of a kernel on its console, `symbols` the source lines of its
@@ -45,7 +44,6 @@ mod gdb;
 mod guest;
 mod interrupt;
 mod launch;
-mod memory_size;
 mod namespaces;
 mod node_name;
 mod node_settings;
@@ -54,7 +52,6 @@ mod panic;
 mod prepared;
 mod process;
 mod qmp;
-mod registers;
 pub mod report;
 mod rundir;
 mod settings;
@@ -104,6 +101,11 @@ pub fn reexecuted() -> Option<ExitCode> {
 /// Locks, also what a thread that has panicked has held.
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a thread has returned; its panic is this one's.
+fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// The directory that a path is in.

@@ -4,9 +4,8 @@
 
 use crate::Error;
 use crate::node_name::NodeLabel;
+use crate::process::{length, read_part};
 use crate::symbols::places;
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -79,14 +78,14 @@ impl Console {
             }
         }
         let from = line_at.saturating_sub(CONTEXT);
-        let text = String::from_utf8_lossy(&read(&self.log, from, line_at - from + CONTEXT)).replace('\r', "");
+        let text = String::from_utf8_lossy(&read_part(&self.log, from, line_at - from + CONTEXT)).replace('\r', "");
         let Report { what, tail } = Report::of(&text, self.symbols.as_deref());
         Error::Dead { node: node.clone(), what, tail }
     }
 
     /// Looks at what is new, up to the first panic.
     fn look(&mut self) {
-        let bytes = read(&self.log, self.at, PIECE);
+        let bytes = read_part(&self.log, self.at, PIECE);
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             self.at += piece.len() as u64;
             if self.partial.len() < LONGEST_LINE {
@@ -108,23 +107,6 @@ impl Console {
             }
         }
     }
-}
-
-fn length(log: &Path) -> u64 {
-    std::fs::metadata(log).map_or(0, |metadata| metadata.len())
-}
-
-/// Bytes of a file; none if it cannot be read.
-fn read(log: &Path, from: u64, most: u64) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let read = || -> std::io::Result<()> {
-        let mut file = File::open(log)?;
-        file.seek(SeekFrom::Start(from))?;
-        file.take(most).read_to_end(&mut bytes).map(drop)
-    };
-    // A log that is not there yet has no panic.
-    let _ = { read }();
-    bytes
 }
 
 /// A line of the kernel without its time stamp, and without its processor or task.

@@ -152,18 +152,29 @@ impl Memory {
     }
 }
 
+/// The length of a log; 0 if there is none.
+pub(crate) fn length(log: &Path) -> u64 {
+    fs::metadata(log).map_or(0, |metadata| metadata.len())
+}
+
+/// Bytes of a log, from there on; none if it cannot be read.
+pub(crate) fn read_part(log: &Path, from: u64, most: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let read = || -> io::Result<()> {
+        let mut file = File::open(log)?;
+        file.seek(SeekFrom::Start(from))?;
+        file.take(most).read_to_end(&mut bytes).map(drop)
+    };
+    // One that is not there yet is empty.
+    let _ = { read }();
+    bytes
+}
+
 /// The last lines of a log.
 pub fn tail(path: &Path, lines: usize) -> String {
     const MOST: u64 = 64 * 1024;
-    let read = || -> io::Result<String> {
-        let mut file = File::open(path)?;
-        let length = file.metadata()?.len();
-        file.seek(SeekFrom::Start(length.saturating_sub(MOST)))?;
-        let mut bytes = Vec::new();
-        file.take(MOST).read_to_end(&mut bytes)?;
-        Ok(String::from_utf8_lossy(&bytes).replace('\r', ""))
-    };
-    let text = read().unwrap_or_default();
+    let text = read_part(path, length(path).saturating_sub(MOST), MOST);
+    let text = String::from_utf8_lossy(&text).replace('\r', "");
     let all: Vec<&str> = text.lines().filter(|l| !l.trim().is_empty()).collect();
     all[all.len().saturating_sub(lines)..].join("\n")
 }

@@ -224,12 +224,10 @@ impl Drop for RunDir {
 }
 
 fn default_parent() -> PathBuf {
-    let own =
-        |path: &PathBuf| fs::metadata(path).is_ok_and(|m| m.is_dir() && m.uid() == rustix::process::getuid().as_raw());
     std::env::var_os("XDG_RUNTIME_DIR")
         .map(PathBuf::from)
         .filter(|p| p.is_absolute())
-        .filter(own)
+        .filter(|path| path.canonicalize().is_ok_and(|path| own_directory(&path)))
         .unwrap_or_else(std::env::temp_dir)
 }
 
@@ -256,12 +254,10 @@ fn prefix() -> String {
 
 /// Directories of this user's clusters in this one.
 fn own_dirs(parent: &Path) -> impl Iterator<Item = PathBuf> {
-    let (uid, prefix) = (rustix::process::getuid().as_raw(), prefix());
-    let own = move |entry: &fs::DirEntry| {
-        entry.file_name().to_str().is_some_and(|name| name.starts_with(&prefix))
-            && entry.metadata().is_ok_and(|m| m.is_dir() && m.uid() == uid)
-    };
-    fs::read_dir(parent).into_iter().flatten().flatten().filter(own).map(|entry| entry.path())
+    let prefix = prefix();
+    let named = move |entry: &fs::DirEntry| entry.file_name().to_str().is_some_and(|name| name.starts_with(&prefix));
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten().filter(named);
+    entries.map(|entry| entry.path()).filter(|path| own_directory(path))
 }
 
 /// Removes directories of this user's clusters that no process owns any more.

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What can be chosen about a cluster: on the command line and, with the same names, in one TOML file.
 
-use crate::memory_size::{mebibytes, memory};
-use crate::node_settings::NodeSettings;
+use crate::node_settings::{NodeSettings, mebibytes, memory};
 use crate::{Error, Result};
 use serde::{Deserialize, Deserializer};
 use std::fs;

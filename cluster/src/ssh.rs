@@ -111,7 +111,6 @@ impl Keys {
     }
 }
 
-/// A key for Ed25519.
 struct Key(PrivateKey);
 
 impl Key {

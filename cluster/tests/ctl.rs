@@ -3,16 +3,12 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
-use telegraphos_testkit::{Daemon, Ended};
+use telegraphos_testkit::Daemon;
 
-fn telegraphos() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_telegraphos"));
-    command.env_remove("RUST_LOG").stdin(Stdio::null());
-    command
-}
+use super::{ran, telegraphos};
 
 /// A fabric process, which ends with this.
 struct Fabric {
@@ -42,15 +38,13 @@ impl Fabric {
     }
 }
 
-/// Exit code, output and errors.
 fn run(args: &[&str], environment: Option<&Path>) -> (Option<i32>, String, String) {
     let mut command = telegraphos();
     command.args(args);
     if let Some(parent) = environment {
         command.env("XDG_RUNTIME_DIR", parent).env("TMPDIR", parent);
     }
-    let ended = Ended::of(&mut command);
-    (ended.code(), ended.stdout, ended.stderr)
+    ran(&mut command)
 }
 
 fn control_of(listen: &Path) -> PathBuf {

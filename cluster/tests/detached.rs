@@ -4,15 +4,12 @@
 use std::fs;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use telegraphos_testkit::Ended;
+
+use super::{ran, telegraphos};
 
 /// Exit code, output and errors of the command with clusters in this directory.
 fn run(parent: &Path, args: &[&str]) -> (Option<i32>, String, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_telegraphos"));
-    command.env_remove("RUST_LOG").args(&args[..1]).arg("--run-dir").arg(parent).args(&args[1..]);
-    let ended = Ended::of(&mut command);
-    (ended.code(), ended.stdout, ended.stderr)
+    ran(telegraphos().args(&args[..1]).arg("--run-dir").arg(parent).args(&args[1..]))
 }
 
 /// A directory of a cluster whose process was killed, with its socket.

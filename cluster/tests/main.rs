@@ -11,3 +11,18 @@
 mod ctl;
 mod detached;
 mod replay;
+
+use std::process::Command;
+use telegraphos_testkit::Ended;
+
+fn telegraphos() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_telegraphos"));
+    command.env_remove("RUST_LOG").stdin(std::process::Stdio::null());
+    command
+}
+
+/// Exit code, output and errors.
+fn ran(command: &mut Command) -> (Option<i32>, String, String) {
+    let ended = Ended::of(command);
+    (ended.code(), ended.stdout, ended.stderr)
+}

@@ -2,8 +2,8 @@
 //! `telegraphos replay` as a user runs it.
 
 use std::path::Path;
-use std::process::Command;
 
+use super::telegraphos;
 use telegraphos_capture::{CaptureOptions, Recorder};
 use telegraphos_fabric_core::{Action, Event, Switch, SwitchConfig};
 use telegraphos_testkit::Ended;
@@ -39,7 +39,7 @@ fn capture(file: &Path, falsify: bool) {
 }
 
 fn replay(args: &[&str]) -> Ended {
-    Ended::of(Command::new(env!("CARGO_BIN_EXE_telegraphos")).arg("replay").args(args))
+    Ended::of(telegraphos().arg("replay").args(args))
 }
 
 #[test]

@@ -330,21 +330,6 @@ pub(crate) fn install(
     Ok(Manifest::of(part, records(debs)))
 }
 
-/// The same with the version that a Debian release has, whatever the host's; `remedy` is for when it has none.
-pub(crate) fn install_from(
-    store: &Store,
-    lock: &Lock,
-    release: &str,
-    package: &str,
-    remedy: &str,
-    root: &Path,
-) -> Result<Manifest> {
-    let apt = Apt::open(store, lock, |_| Release::named(release))?;
-    let debian = apt.version(package)?.ok_or_else(|| Error::no_package(package, release, remedy))?;
-    let what = format!("{package} {debian}");
-    install(store, &apt, package, &what, format!("{what} (Debian {release})"), root)
-}
-
 /// Lays the files of packages over `root`. Maintainer scripts are not run; documentation is left out.
 pub(crate) fn unpack(store: &Store, what: &str, debs: &[Fetched], root: &Path) -> Result<()> {
     // The merged layout is a maintainer script's work on bookworm, so it is made beforehand.

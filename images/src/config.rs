@@ -104,20 +104,16 @@ impl Config {
                 missing.push(format!("CONFIG_{name}={value} ({why})"));
             }
         };
-        for (name, why) in ALWAYS {
-            need(name, why, false);
-        }
-        for (name, why) in BOOT_ROOT {
-            need(name, why, uses.initrd);
-        }
-        if uses.overlay {
-            need("OVERLAY_FS", "what the guest writes over a root that is not changed", uses.modules);
-        }
-        if uses.directories || uses.disk {
-            need("VIRTIO_PCI", "directories and disks of the host", uses.modules);
-        }
-        if uses.disk {
-            need("VIRTIO_BLK", "the disk of the root", uses.modules);
+        ALWAYS.iter().for_each(|(name, why)| need(name, why, false));
+        BOOT_ROOT.iter().for_each(|(name, why)| need(name, why, uses.initrd));
+        for (wanted, name, why) in [
+            (uses.overlay, "OVERLAY_FS", "what the guest writes over a root that is not changed"),
+            (uses.directories || uses.disk, "VIRTIO_PCI", "directories and disks of the host"),
+            (uses.disk, "VIRTIO_BLK", "the disk of the root"),
+        ] {
+            if wanted {
+                need(name, why, uses.modules);
+            }
         }
         if uses.directories && !self.has("VIRTIO_FS") && !(self.has("9P_FS") && self.has("NET_9P_VIRTIO")) {
             missing.push("CONFIG_VIRTIO_FS, or CONFIG_9P_FS and CONFIG_NET_9P_VIRTIO (directories of the host)".into());

@@ -45,21 +45,19 @@ const ESSENTIAL: [&str; 24] = [
 const DEBS: &str = "var/cache/telegraphos";
 const FORMAT: &str = "1";
 
-impl Store {
-    /// The root of a suite (the host's own release without one) with these packages.
-    pub(crate) fn debian_root(&self, suite: Option<&str>, packages: &[String]) -> Result<(PathBuf, Manifest)> {
-        let suite = match suite {
-            Some(suite) => suite.to_owned(),
-            None => sources::Host::here()?.release().name,
-        };
-        let mut names = packages.to_vec();
-        names.sort();
-        names.dedup();
-        let key = files::sha256_parts([("format", FORMAT.as_bytes()), ("packages", names.join(" ").as_bytes())]);
-        let make = |lock: &Lock, at: &Path| make(self, lock, &suite, &names, at);
-        let (dir, manifest) = self.artefact(&format!("root/{suite}-{}", &key[..16]), make)?;
-        Ok((dir.join("root"), manifest))
-    }
+/// The root of a suite (the host's own release without one) with these packages.
+pub(crate) fn root(store: &Store, suite: Option<&str>, packages: &[String]) -> Result<(PathBuf, Manifest)> {
+    let suite = match suite {
+        Some(suite) => suite.to_owned(),
+        None => sources::Host::here()?.release().name,
+    };
+    let mut names = packages.to_vec();
+    names.sort();
+    names.dedup();
+    let key = files::sha256_parts([("format", FORMAT.as_bytes()), ("packages", names.join(" ").as_bytes())]);
+    let make = |lock: &Lock, at: &Path| make(store, lock, &suite, &names, at);
+    let (dir, manifest) = store.artefact(&format!("root/{suite}-{}", &key[..16]), make)?;
+    Ok((dir.join("root"), manifest))
 }
 
 fn make(store: &Store, lock: &Lock, suite: &str, packages: &[String], at: &Path) -> Result<Manifest> {
@@ -138,7 +136,7 @@ fn configure(store: &Store, root: &Path) -> Result<()> {
 
 fn clean(root: &Path) -> Result<()> {
     let debs = root.join(DEBS);
-    fs::remove_dir_all(&debs).map_err(Error::io("cannot remove", &debs))?;
+    files::remove_dir(&debs)?;
     let policy = root.join("usr/sbin/policy-rc.d");
     fs::remove_file(&policy).map_err(Error::io("cannot remove", policy))
 }

@@ -3,9 +3,9 @@
 //! server inside QEMU.
 
 use crate::config::Config;
-use crate::prefix::{self, Program};
+use crate::prefix::{self, Packaged, Program};
 use crate::store::Store;
-use crate::{Error, Result, apt, exec, owners};
+use crate::{Error, Result, exec, owners};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -29,7 +29,15 @@ pub(crate) enum Transport {
     Plan9,
 }
 
-const PACKAGE: &str = "virtiofsd";
+const DEBIANS: Packaged = Packaged {
+    name: "virtiofsd",
+    package: "virtiofsd",
+    release: "trixie",
+    place: "virtiofsd",
+    program: "usr/libexec/virtiofsd",
+    env: None,
+    remedy: "install virtiofsd, or set TELEGRAPHOS_VIRTIOFSD to one",
+};
 /// Where distributions have it, which is in no one's `PATH`.
 const PLACES: [&str; 3] = ["/usr/libexec/virtiofsd", "/usr/lib/virtiofsd", "/usr/lib/qemu/virtiofsd"];
 
@@ -94,53 +102,48 @@ impl Directory {
     }
 }
 
-impl Store {
-    /// What carries directories to a guest with this configuration. Virtio-fs where the kernel has it and a virtiofsd
-    /// can be had.
-    pub(crate) fn transport(&self, config: Option<&Config>) -> Result<Transport> {
-        let has = |name: &str| config.is_none_or(|config| config.has(name));
-        if !has("VIRTIO_FS") {
-            return Ok(Transport::Plan9);
-        }
-        match self.virtiofsd() {
-            Ok(program) => Ok(Transport::Virtiofs(program)),
-            Err(Error::Interrupted) => Err(Error::Interrupted),
-            // Without a configuration that says so, 9p is no more than a hope.
-            Err(e) if config.is_some_and(|config| config.has("9P_FS")) => {
-                log::warn!("no virtiofsd ({e}); directories go by 9p");
-                Ok(Transport::Plan9)
-            }
-            Err(e) => Err(e),
-        }
+/// What carries directories to a guest with this configuration. Virtio-fs where the kernel has it and a virtiofsd
+/// can be had.
+pub(crate) fn transport(store: &Store, config: Option<&Config>) -> Result<Transport> {
+    let has = |name: &str| config.is_none_or(|config| config.has(name));
+    if !has("VIRTIO_FS") {
+        return Ok(Transport::Plan9);
     }
+    match virtiofsd(store) {
+        Ok(program) => Ok(Transport::Virtiofs(program)),
+        Err(Error::Interrupted) => Err(Error::Interrupted),
+        // Without a configuration that says so, 9p is no more than a hope.
+        Err(e) if config.is_some_and(|config| config.has("9P_FS")) => {
+            log::warn!("no virtiofsd ({e}); directories go by 9p");
+            Ok(Transport::Plan9)
+        }
+        Err(e) => Err(e),
+    }
+}
 
-    /// The host's virtiofsd if it will do, else Debian's.
-    fn virtiofsd(&self) -> Result<Program> {
-        let check = |path: PathBuf| -> Result<Program> {
-            let out = exec::run(Command::new(&path).arg("--help"), &self.cancel, || ())?;
-            // The older one, in C, and the first releases of this one lack it.
-            let fits = out.stdout.contains("--readonly") && out.stdout.contains("--no-announce-submounts");
-            if !fits {
-                let path = path.display();
-                return Err(Error::Failed(format!(
-                    "{path} lacks the options --readonly and --no-announce-submounts; install virtiofsd 1.11 or newer, or unset \
-                     TELEGRAPHOS_VIRTIOFSD to use Debian's"
-                )));
-            }
-            Ok(Program::of_host(path))
-        };
-        if let Some(program) = prefix::find("virtiofsd", "TELEGRAPHOS_VIRTIOFSD", PACKAGE, check)? {
-            return Ok(program);
+/// The host's virtiofsd if it will do, else Debian's.
+fn virtiofsd(store: &Store) -> Result<Program> {
+    let check = |path: PathBuf| -> Result<Program> {
+        let out = exec::run(Command::new(&path).arg("--help"), &store.cancel, || ())?;
+        // The older one, in C, and the first releases of this one lack it.
+        let fits = out.stdout.contains("--readonly") && out.stdout.contains("--no-announce-submounts");
+        if !fits {
+            let path = path.display();
+            return Err(Error::Failed(format!(
+                "{path} lacks the options --readonly and --no-announce-submounts; install virtiofsd 1.11 or newer, or unset \
+                 TELEGRAPHOS_VIRTIOFSD to use Debian's"
+            )));
         }
-        let usual = PLACES.iter().map(PathBuf::from).filter(|path| path.is_file());
-        if let Some(program) = usual.filter_map(|path| check(path).ok()).next() {
-            return Ok(program);
-        }
-        let remedy = "install virtiofsd, or set TELEGRAPHOS_VIRTIOFSD to one";
-        let (dir, _) =
-            self.artefact(PACKAGE, |lock, at| apt::install_from(self, lock, "trixie", PACKAGE, remedy, at))?;
-        Program::of_prefix(&dir, PACKAGE, PACKAGE, "usr/libexec/virtiofsd")
+        Ok(Program::of_host(path))
+    };
+    if let Some(program) = prefix::find("virtiofsd", "TELEGRAPHOS_VIRTIOFSD", "virtiofsd", check)? {
+        return Ok(program);
     }
+    let usual = PLACES.iter().map(PathBuf::from).filter(|path| path.is_file());
+    if let Some(program) = usual.filter_map(|path| check(path).ok()).next() {
+        return Ok(program);
+    }
+    Ok(DEBIANS.fetched(store, |_, _| Ok(()))?.0)
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-/// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why something could not be found, fetched or built. The text names the thing, the value and the remedy.
@@ -15,18 +14,12 @@ pub enum Error {
     Io {
         /// What was tried, as a verb ("cannot write").
         what: &'static str,
-        /// The file or directory.
         path: PathBuf,
         source: std::io::Error,
     },
     /// A program of the host could not be started.
     #[error("cannot run {program}: {source}; {remedy}")]
-    Spawn {
-        /// Name of the program.
-        program: String,
-        source: std::io::Error,
-        remedy: String,
-    },
+    Spawn { program: String, source: std::io::Error, remedy: String },
     /// The host's apt configuration has no source this crate could derive Debian's suites from.
     #[error(
         "no source of Debian's main archive in the host's apt configuration (looked in {looked}): {why}; add one, for \
@@ -43,6 +36,18 @@ pub enum Error {
     #[error("interrupted")]
     Interrupted,
 }
+
+/// In a file of settings such a value is the text that the command line has.
+macro_rules! read_as_text {
+    ($($of:ty),*) => {
+        $(impl<'de> serde::Deserialize<'de> for $of {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> std::result::Result<$of, D::Error> {
+                String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+            }
+        })*
+    };
+}
+pub(crate) use read_as_text;
 
 impl Error {
     pub(crate) fn io(what: &'static str, path: impl AsRef<Path>) -> impl FnOnce(std::io::Error) -> Error {

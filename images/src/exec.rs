@@ -116,8 +116,26 @@ pub(crate) fn spawn_error(program: &str, source: std::io::Error) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+
+    /// A program that is this script, and what `ask` makes of it.
+    pub(crate) fn of_script<T>(path: &Path, script: &str, ask: impl Fn() -> Result<T>) -> Result<T> {
+        std::fs::write(path, script).unwrap();
+        std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+        // Another test's fork may still hold the script open for writing.
+        for _ in 0..50 {
+            match ask() {
+                Err(Error::Spawn { source, .. }) if source.raw_os_error() == Some(26) => {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                other => return other,
+            }
+        }
+        panic!("the script stays busy");
+    }
 
     #[test]
     fn output_and_status_come_back_whole() {

@@ -36,6 +36,28 @@ pub(crate) fn write(path: &Path, content: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// Directories within each other that [`walk`] follows: as many as there are in what others have packed.
+pub(crate) const DEEPEST: usize = 32;
+
+/// Calls `each` with all files below a directory and their names. Links are not followed; directories are, so deep.
+pub(crate) fn walk(dir: &Path, depth: usize, each: &mut impl FnMut(&Path, &str) -> Result<()>) -> Result<()> {
+    for entry in fs::read_dir(dir).map_err(Error::io("cannot read the directory", dir))?.flatten() {
+        let (path, name) = (entry.path(), entry.file_name());
+        let kind = entry.file_type().map_err(Error::io("cannot read", &path))?;
+        if kind.is_dir() && depth > 0 {
+            walk(&path, depth - 1, each)?;
+        } else if kind.is_file() {
+            each(&path, &name.to_string_lossy())?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes a directory with all that is in it.
+pub(crate) fn remove_dir(path: &Path) -> Result<()> {
+    fs::remove_dir_all(path).map_err(Error::io("cannot remove", path))
+}
+
 pub(crate) fn hex(digest: impl AsRef<[u8]>) -> String {
     digest.as_ref().iter().map(|b| format!("{b:02x}")).collect()
 }

@@ -8,10 +8,11 @@ use crate::ext4::Ext4;
 use crate::files::{self, read};
 use crate::kernel::{Headers, Kernel, Modules};
 use crate::manifest::FileRecord;
-use crate::module::{KO, LAB_KO, NET_KO};
+use crate::module::MODULES;
 use crate::root::{RootChoice, Share};
 use crate::store::Store;
-use crate::{Error, KernelChoice, KernelSeries, Machine, Manifest, Result, modules, own, peers};
+use crate::{Error, KernelChoice, KernelSeries, Machine, Manifest, Result};
+use crate::{debian, directories, modules, own, peers, userland};
 use serde_json::json;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -86,6 +87,11 @@ const GROUP: &str = "root:x:0:\ntty:x:5:\ntelegraphos:x:990:tg\ntg:x:1000:\n";
 const PROFILE: &str = "export PATH=/bin HOME=\"${HOME:-/root}\"\ncd \"$HOME\"\nPS1='\\u@\\h:\\w\\$ '\n";
 
 impl Store {
+    /// Debian's list of PCI ids.
+    pub fn pci_ids(&self) -> Result<PathBuf> {
+        Ok(userland::fetched(self)?.root.join(userland::PCI_IDS))
+    }
+
     /// The guest of these options. Its image is rebuilt if the driver, the tools or anything else in it changed; that
     /// of one content has one place in the cache and is never written again.
     pub fn guest(&self, options: impl Into<BootOptions>) -> Result<Guest> {
@@ -98,7 +104,7 @@ impl Store {
             _ => None,
         };
         if initrd.is_none() && modules::boots_by_modules(&kernel) {
-            initrd = Some(self.initramfs(&kernel, tool(&tools, "tg-init")?)?);
+            initrd = Some(modules::initramfs(self, &kernel, tool(&tools, "tg-init")?)?);
         }
         if let Some(root) = &options.root {
             manifest.parts.push(format!("root {root}"));
@@ -168,8 +174,8 @@ impl Store {
         kernel: &Kernel,
         tools: &[(String, PathBuf)],
     ) -> Result<(PathBuf, Manifest, Option<String>, Vec<PathBuf>)> {
-        let userland = self.userland()?;
-        let peers = self.peer_modules(kernel)?;
+        let userland = userland::fetched(self)?;
+        let peers = peers::modules(self, kernel)?;
         let preload = read(&self.preload()?)?;
         // Last, since it alone may need root: what root finds made by the user stays the user's.
         let (module, without_driver) = match &kernel.headers {
@@ -177,18 +183,15 @@ impl Store {
             _ => (Some(self.module_for(kernel)?), None),
         };
 
-        let mut contents = Vec::new();
-        for (name, path) in tools {
-            contents.push((name.as_str(), read(path)?));
+        let contents = contents_of(tools)?;
+        let modules = contents_of(&peers)?;
+        let drivers: Vec<PathBuf> = module.iter().flat_map(|module| module.files.clone()).collect();
+        // Empty without a driver.
+        let mut kos = [const { Vec::new() }; MODULES.len()];
+        for (ko, path) in kos.iter_mut().zip(&drivers) {
+            *ko = read(path)?;
         }
-        let mut modules = Vec::new();
-        for (name, path) in &peers {
-            modules.push((name.as_str(), read(path)?));
-        }
-        let content = |path: Option<&PathBuf>| path.map_or(Ok(Vec::new()), |path| read(path));
-        let ko = content(module.as_ref().map(|m| &m.path))?;
-        let net = content(module.as_ref().map(|m| &m.net))?;
-        let lab = content(module.as_ref().map(|m| &m.lab))?;
+        let [ko, net, lab] = &kos;
         let etc = [PASSWD, GROUP, PROFILE].concat();
         let userland_id = userland.manifest.parts.join("\n");
         let kernel_id = kernel.manifest.parts.join("\n");
@@ -197,9 +200,9 @@ impl Store {
             ("kernel", kernel_id.as_bytes()),
             ("userland", userland_id.as_bytes()),
             ("etc", etc.as_bytes()),
-            ("module", &ko),
-            ("net", &net),
-            ("lab", &lab),
+            ("module", ko),
+            ("net", net),
+            ("lab", lab),
             ("preload", &preload),
         ];
         let varied = contents.iter().chain(&modules).map(|(n, c)| (*n, c.as_slice()));
@@ -238,8 +241,8 @@ impl Store {
             for (inside, path) in userland.libraries(self, &lspci)? {
                 image.file(&inside, 0o755, read(&path)?);
             }
-            image.file("usr/share/misc/pci.ids", 0o644, read(&userland.root.join("usr/share/misc/pci.ids"))?);
-            for (name, content) in [(KO, &ko), (NET_KO, &net), (LAB_KO, &lab)].iter().filter(|_| module.is_some()) {
+            image.file(userland::PCI_IDS, 0o644, read(&userland.root.join(userland::PCI_IDS))?);
+            for (name, content) in MODULES.iter().zip(&kos).filter(|_| module.is_some()) {
                 image.file(&format!("usr/lib/telegraphos/{name}"), 0o644, content.as_slice());
             }
             image.file("usr/lib/telegraphos/libtelegraphos-preload.so", 0o755, preload.as_slice());
@@ -251,7 +254,7 @@ impl Store {
             }
             let own = |name: &str| ["busybox", "lspci"].contains(&name) || tools.iter().any(|(t, _)| t == name);
             for (name, program) in [("tg", tool(tools, "tg")?), ("busybox", &busybox)] {
-                for applet in self.applets(program)?.iter().filter(|applet| !own(applet)) {
+                for applet in userland::applets(self, program)?.iter().filter(|applet| !own(applet)) {
                     image.symlink(&format!("bin/{applet}"), name);
                 }
             }
@@ -264,9 +267,13 @@ impl Store {
         {
             manifest.merge(other);
         }
-        let drivers = module.into_iter().flat_map(|module| [module.path, module.net, module.lab]).collect();
         Ok((dir.join(ROOT), manifest, without_driver, drivers))
     }
+}
+
+/// Names of files, and what is in them.
+fn contents_of(files: &[(String, PathBuf)]) -> Result<Vec<(&str, Vec<u8>)>> {
+    files.iter().map(|(name, path)| Ok((name.as_str(), read(path)?))).collect()
 }
 
 /// The guest's program of this name.
@@ -300,7 +307,7 @@ impl Mounts {
         let mut mounts = Mounts { directories: Vec::new(), transport: None, disk: None, words: String::new() };
         let directories = has_directories(root.as_ref(), &shares);
         if directories {
-            mounts.transport = Some(store.transport(kernel.config.as_ref())?);
+            mounts.transport = Some(directories::transport(store, kernel.config.as_ref())?);
         }
         let kind = mounts.transport.as_ref().map_or("", Transport::file_system);
         let mut root_is = |host, constant| {
@@ -310,7 +317,7 @@ impl Mounts {
         match root {
             Some(RootChoice::Directory(host)) => root_is(host, false),
             Some(RootChoice::Debian { suite, packages }) => {
-                root_is(store.debian_root(suite.as_deref(), &packages)?.0, true);
+                root_is(debian::root(store, suite.as_deref(), &packages)?.0, true);
             }
             Some(RootChoice::Disk(disk)) => {
                 mounts.words += " telegraphos.root=disk";
@@ -335,7 +342,7 @@ impl Mounts {
         };
         let (kind, release) = (transport.file_system(), &kernel.release);
         self.words += &format!(" telegraphos.share={kind}:modules:ro:/lib/modules/{release}");
-        let host = store.module_tree(kernel)?;
+        let host = modules::tree(store, kernel)?;
         self.directories.push(Directory { tag: "modules".into(), host, read_only: true, constant: true });
         Ok(())
     }

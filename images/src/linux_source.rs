@@ -2,6 +2,7 @@
 //! The source of Debian's kernel, for one that checks itself while it runs (`ci/debug.config`).
 
 use crate::apt::{self, Apt};
+use crate::files;
 use crate::sources::Host;
 use crate::store::Store;
 use crate::{Error, KernelSeries, Manifest, Result};
@@ -33,7 +34,7 @@ impl Store {
                 apt::unpack(self, &what, &debs, &scratch)?;
                 let (from, to) = (scratch.join(in_package(&package)), at.join(archive(&package)));
                 std::fs::rename(&from, &to).map_err(Error::io("cannot move", &from))?;
-                std::fs::remove_dir_all(&scratch).map_err(Error::io("cannot remove", &scratch))?;
+                files::remove_dir(&scratch)?;
                 return Ok(Manifest::of(format!("{what} (Debian {})", apt.release.name), apt::records(debs)));
             }
             let remedy =

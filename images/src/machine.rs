@@ -2,7 +2,6 @@
 //! Which of QEMU's machines a guest is.
 
 use crate::{Error, Result};
-use serde::{Deserialize, Deserializer};
 use std::fmt;
 use std::str::FromStr;
 
@@ -57,11 +56,7 @@ impl FromStr for Machine {
     }
 }
 
-impl<'de> Deserialize<'de> for Machine {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Machine, D::Error> {
-        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
-    }
-}
+crate::error::read_as_text!(Machine);
 
 #[cfg(test)]
 mod tests {

@@ -34,7 +34,6 @@ pub struct PackageRecord {
     pub sha256: String,
 }
 
-/// One file made here.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FileRecord {
     /// Its name inside the artefact.

@@ -19,12 +19,8 @@ use std::process::Command;
 /// The driver, built for one kernel.
 #[derive(Clone, Debug)]
 pub struct Module {
-    /// `telegraphos.ko`.
-    pub path: PathBuf,
-    /// `telegraphos_net.ko`, the network device.
-    pub net: PathBuf,
-    /// `telegraphos_lab.ko`, for comparisons.
-    pub lab: PathBuf,
+    /// `telegraphos.ko`, `telegraphos_net.ko` (the network device) and `telegraphos_lab.ko` (for comparisons).
+    pub files: [PathBuf; 3],
     /// Its hash, and the kernel it fits.
     pub manifest: Manifest,
     /// Compiler warnings in its own sources (built with `W=1`).
@@ -61,12 +57,8 @@ const INSIDE: &str = "build/guest-driver";
 /// kbuild calls a script that Debian's headers lack whether sparse is usable, and continues without: hence the second
 /// variable, and the question whether it ran.
 const SPARSE: [&str; 3] = ["C=2", "KBUILD_CHECKSRC=2", "CHECK=/usr/bin/sparse"];
-/// File name of the module.
-pub(crate) const KO: &str = "telegraphos.ko";
-/// File name of the network device.
-pub(crate) const NET_KO: &str = "telegraphos_net.ko";
-/// File name of the one for comparisons.
-pub(crate) const LAB_KO: &str = "telegraphos_lab.ko";
+/// File names of the modules.
+pub(crate) const MODULES: [&str; 3] = ["telegraphos.ko", "telegraphos_net.ko", "telegraphos_lab.ko"];
 
 impl Store {
     /// The driver for a kernel, built if its sources or the kernel changed.
@@ -88,7 +80,7 @@ impl Store {
             let step = self.progress.step(format!("Building the driver for {}", kernel.release), None);
             let build = Build::run(self, lock, kernel, &sources, &["W=1", "modules"])?.success(kernel)?;
             let mut files = Vec::new();
-            for name in [KO, NET_KO, LAB_KO] {
+            for name in MODULES {
                 let made = build.place.0.join("module").join(name);
                 fs::copy(&made, at.join(name)).map_err(Error::io("the build left no module to copy:", &made))?;
                 files.push(FileRecord::of(at, name)?);
@@ -99,7 +91,7 @@ impl Store {
         })?;
         let warnings = fs::read_to_string(dir.join("warnings")).unwrap_or_default();
         let warnings = warnings.lines().map(str::to_owned).collect();
-        Ok(Module { path: dir.join(KO), net: dir.join(NET_KO), lab: dir.join(LAB_KO), manifest, warnings })
+        Ok(Module { files: MODULES.map(|name| dir.join(name)), manifest, warnings })
     }
 
     /// What sparse finds in the driver's files with mistakes, which are in different ones.
@@ -226,23 +218,16 @@ fn sources() -> Result<BTreeMap<String, Vec<u8>>> {
 fn collect(base: &Path, dir: &Path, found: &mut BTreeMap<String, Vec<u8>>) -> Result<()> {
     // What a build by hand leaves behind must not count as a change.
     const PRODUCTS: [&str; 9] = [".o", ".ko", ".mod", ".mod.c", ".cmd", ".symvers", ".order", ".d", "~"];
-    let entries = match fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(e) => return Err(Error::io("cannot read the directory", dir)(e)),
-    };
-    for entry in entries.flatten() {
-        let path = entry.path();
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if path.is_dir() {
-            collect(base, &path, found)?;
-        } else if path.is_file() && !name.starts_with('.') && !PRODUCTS.iter().any(|p| name.ends_with(p)) {
-            let content = files::read(&path)?;
-            let name = path.strip_prefix(base).unwrap_or(&path).to_string_lossy().into_owned();
-            found.insert(name, content);
-        }
+    if !dir.exists() {
+        return Ok(());
     }
-    Ok(())
+    files::walk(dir, files::DEEPEST, &mut |path, name| {
+        if !name.starts_with('.') && !PRODUCTS.iter().any(|p| name.ends_with(p)) {
+            let name = path.strip_prefix(base).unwrap_or(path).to_string_lossy().into_owned();
+            found.insert(name, files::read(path)?);
+        }
+        Ok(())
+    })
 }
 
 /// A copy of the sources inside a root, removed at the end.
@@ -385,7 +370,7 @@ fn fetch_checks(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
     argv.extend(files.iter().map(String::as_str));
     chroot::run(store, &root, Owners::Root, &argv)?.success(|| format!("unpacking {tarball}"), 10)?;
     let scratch = root.join("tmp/usr");
-    fs::remove_dir_all(&scratch).map_err(Error::io("cannot remove", &scratch))?;
+    files::remove_dir(&scratch)?;
     step.done();
     Ok(Manifest::of(format!("checkpatch of {best} (Debian {release})"), apt::records(source.into_iter().chain(tools))))
 }

@@ -31,77 +31,74 @@ pub(crate) fn boots_by_modules(kernel: &Kernel) -> bool {
     matches!(kernel.modules, Modules::Package) && kernel.config.as_ref().is_some_and(modular)
 }
 
-impl Store {
-    /// The directory that is to be `/lib/modules/RELEASE` of a guest with a kernel of Debian's.
-    pub(crate) fn module_tree(&self, kernel: &Kernel) -> Result<PathBuf> {
-        let inside = format!("lib/modules/{}", kernel.release);
-        let name = format!("modules/{}-{}-{VERSION}", kernel.name, kernel.release);
-        let (dir, _) = self.artefact(&name, |lock, at| {
-            self.forget_old("modules", &kernel.name);
-            let what = format!("the modules of Linux {}", kernel.release);
-            let apt = Apt::open(self, lock, Host::release)?;
-            let tools = at.join("tools");
-            apt::unpack(self, "depmod", &apt.fetch("depmod", &apt.closure(&["kmod"])?)?, &tools)?;
-            let debs = peers::packages(self, lock, kernel)?;
-            let step = self.progress.step(format!("Unpacking {what}"), None);
-            let scratch = at.join("scratch");
-            files::make_dir(&scratch)?;
-            for deb in &debs {
-                apt::unpack_one(&deb.path, &scratch, &["*/boot", "*/doc"])?;
-            }
-            let places = ["lib", "usr/lib"].map(|lib| scratch.join(lib).join("modules").join(&kernel.release));
-            let unpacked = places.into_iter().find(|place| place.join("kernel").is_dir()).ok_or_else(|| {
-                let remedy = "the package of the kernel has a layout unknown to this program; report it";
-                Error::missing(what.as_str(), scratch.join("lib/modules"), remedy)
-            })?;
-            let to = at.join(&inside);
-            files::make_dir(at.join("lib/modules"))?;
-            fs::rename(&unpacked, &to).map_err(Error::io("cannot move", &unpacked))?;
-            let mut depmod = Program::of_prefix_as(&tools, "kmod", "modules", "usr/bin/kmod", "depmod")?.command();
-            depmod.arg("-b").arg(at).arg(&kernel.release);
-            exec::run(&mut depmod, &self.cancel, || ())?.success(|| format!("indexing {what} (depmod)"), 10)?;
-            for done in [&scratch, &tools] {
-                fs::remove_dir_all(done).map_err(Error::io("cannot remove", done))?;
-            }
-            step.done();
-            // The index has the names of all others.
-            let files = vec![FileRecord::of(at, &format!("{inside}/modules.dep"))?];
-            Ok(Manifest { files, ..Manifest::default() })
+/// The directory that is to be `/lib/modules/RELEASE` of a guest with a kernel of Debian's.
+pub(crate) fn tree(store: &Store, kernel: &Kernel) -> Result<PathBuf> {
+    let inside = format!("lib/modules/{}", kernel.release);
+    let name = format!("modules/{}-{}-{VERSION}", kernel.name, kernel.release);
+    let (dir, _) = store.artefact(&name, |lock, at| {
+        store.forget_old("modules", &kernel.name);
+        let what = format!("the modules of Linux {}", kernel.release);
+        let apt = Apt::open(store, lock, Host::release)?;
+        let tools = at.join("tools");
+        apt::unpack(store, "depmod", &apt.fetch("depmod", &apt.closure(&["kmod"])?)?, &tools)?;
+        let debs = peers::packages(store, lock, kernel)?;
+        let step = store.progress.step(format!("Unpacking {what}"), None);
+        let scratch = at.join("scratch");
+        files::make_dir(&scratch)?;
+        for deb in &debs {
+            apt::unpack_one(&deb.path, &scratch, &["*/boot", "*/doc"])?;
+        }
+        let places = ["lib", "usr/lib"].map(|lib| scratch.join(lib).join("modules").join(&kernel.release));
+        let unpacked = places.into_iter().find(|place| place.join("kernel").is_dir()).ok_or_else(|| {
+            let remedy = "the package of the kernel has a layout unknown to this program; report it";
+            Error::missing(what.as_str(), scratch.join("lib/modules"), remedy)
         })?;
-        Ok(dir.join(inside))
-    }
+        let to = at.join(&inside);
+        files::make_dir(at.join("lib/modules"))?;
+        fs::rename(&unpacked, &to).map_err(Error::io("cannot move", &unpacked))?;
+        let mut depmod = Program::of_prefix_as(&tools, "kmod", "modules", "usr/bin/kmod", "depmod")?.command();
+        depmod.arg("-b").arg(at).arg(&kernel.release);
+        exec::run(&mut depmod, &store.cancel, || ())?.success(|| format!("indexing {what} (depmod)"), 10)?;
+        for done in [&scratch, &tools] {
+            files::remove_dir(done)?;
+        }
+        step.done();
+        // The index has the names of all others.
+        let files = vec![FileRecord::of(at, &format!("{inside}/modules.dep"))?];
+        Ok(Manifest { files, ..Manifest::default() })
+    })?;
+    Ok(dir.join(inside))
+}
 
-    /// The initramfs of a kernel that [`boots_by_modules`]; `init` is `tg-init`.
-    pub(crate) fn initramfs(&self, kernel: &Kernel, init: &Path) -> Result<PathBuf> {
-        let tree = self.module_tree(kernel)?;
-        let init = read(init)?;
-        let key = files::sha256_parts([
-            ("version", VERSION.to_string().as_bytes()),
-            ("release", kernel.release.as_bytes()),
-            ("init", &init),
-        ]);
-        let (dir, _) = self.artefact(&format!("initramfs/{}-{}", kernel.name, &key[..16]), |_, at| {
-            self.forget_old("initramfs", &kernel.name);
-            let text =
-                |name: &str| fs::read_to_string(tree.join(name)).map_err(Error::io("cannot read", tree.join(name)));
-            let (dep, softdep, alias) = (text("modules.dep")?, text("modules.softdep")?, text("modules.alias")?);
-            let index = Index::of(&dep, &softdep, &alias);
-            let mut cpio = Cpio::default();
-            cpio.directory("dev");
-            // The kernel opens it before anything is mounted.
-            cpio.char_device("dev/console", 0o600, 5, 1);
-            cpio.directory(EARLY);
-            for (n, path) in index.in_order(&BOOT).iter().enumerate() {
-                let file = path.rsplit('/').next().unwrap_or(path);
-                // In this order they are loaded.
-                cpio.file(&format!("{EARLY}/{n:03}-{file}"), 0o644, &read(&tree.join(path))?);
-            }
-            cpio.file("init", 0o755, &init);
-            files::write(&at.join(INITRAMFS), &cpio.finish())?;
-            Ok(Manifest { files: vec![FileRecord::of(at, INITRAMFS)?], ..Manifest::default() })
-        })?;
-        Ok(dir.join(INITRAMFS))
-    }
+/// The initramfs of a kernel that [`boots_by_modules`]; `init` is `tg-init`.
+pub(crate) fn initramfs(store: &Store, kernel: &Kernel, init: &Path) -> Result<PathBuf> {
+    let tree = tree(store, kernel)?;
+    let init = read(init)?;
+    let key = files::sha256_parts([
+        ("version", VERSION.to_string().as_bytes()),
+        ("release", kernel.release.as_bytes()),
+        ("init", &init),
+    ]);
+    let (dir, _) = store.artefact(&format!("initramfs/{}-{}", kernel.name, &key[..16]), |_, at| {
+        store.forget_old("initramfs", &kernel.name);
+        let text = |name: &str| fs::read_to_string(tree.join(name)).map_err(Error::io("cannot read", tree.join(name)));
+        let (dep, softdep, alias) = (text("modules.dep")?, text("modules.softdep")?, text("modules.alias")?);
+        let index = Index::of(&dep, &softdep, &alias);
+        let mut cpio = Cpio::default();
+        cpio.directory("dev");
+        // The kernel opens it before anything is mounted.
+        cpio.char_device("dev/console", 0o600, 5, 1);
+        cpio.directory(EARLY);
+        for (n, path) in index.in_order(&BOOT).iter().enumerate() {
+            let file = path.rsplit('/').next().unwrap_or(path);
+            // In this order they are loaded.
+            cpio.file(&format!("{EARLY}/{n:03}-{file}"), 0o644, &read(&tree.join(path))?);
+        }
+        cpio.file("init", 0o755, &init);
+        files::write(&at.join(INITRAMFS), &cpio.finish())?;
+        Ok(Manifest { files: vec![FileRecord::of(at, INITRAMFS)?], ..Manifest::default() })
+    })?;
+    Ok(dir.join(INITRAMFS))
 }
 
 /// Which modules need which others.

@@ -8,6 +8,9 @@ use crate::kernel::{Headers, Kernel, Modules};
 use crate::manifest::FileRecord;
 use crate::store::Store;
 use crate::{Error, Manifest, Result, vmlinux};
+use object::LittleEndian;
+use object::elf::FileHeader64;
+use object::read::elf::{FileHeader as _, ProgramHeader as _};
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::io::{ErrorKind, Read};
@@ -184,35 +187,19 @@ fn release(bytes: &[u8], form: Form) -> Option<String> {
 
 /// Whether QEMU can enter an ELF kernel: it has Xen's note with the address of its PVH entry.
 fn enters_by_pvh(elf: &[u8]) -> bool {
-    const NOTE: u32 = 4;
     const ENTRY: u32 = 18;
-    let u64_at = |offset| at(elf, offset).map(u64::from_le_bytes).and_then(|v| usize::try_from(v).ok());
-    let u32_at = |offset| at(elf, offset).map(u32::from_le_bytes);
-    let (Some(table), Some(size), Some(count)) =
-        (u64_at(32), at(elf, 54).map(u16::from_le_bytes), at(elf, 56).map(u16::from_le_bytes))
-    else {
-        return false;
-    };
-    (0..usize::from(count)).any(|n| {
-        let Some(header) = table.checked_add(n * usize::from(size)) else { return false };
-        if header > elf.len() || u32_at(header) != Some(NOTE) {
-            return false;
-        }
-        let (Some(start), Some(length)) = (u64_at(header + 8), u64_at(header + 32)) else { return false };
-        let Some(mut notes) = start.checked_add(length).and_then(|end| elf.get(start..end)) else { return false };
-        while let (Some(name), Some(content), Some(kind)) =
-            (at(notes, 0).map(u32::from_le_bytes), at(notes, 4).map(u32::from_le_bytes), at(notes, 8))
-        {
-            if u32::from_le_bytes(kind) == ENTRY && notes.get(12..16) == Some(b"Xen\0") {
-                return true;
+    let has_note = || -> object::Result<bool> {
+        for segment in FileHeader64::<LittleEndian>::parse(elf)?.program_headers(LittleEndian, elf)? {
+            let Some(mut notes) = segment.notes(LittleEndian, elf)? else { continue };
+            while let Some(note) = notes.next()? {
+                if note.n_type(LittleEndian) == ENTRY && note.name() == b"Xen" {
+                    return Ok(true);
+                }
             }
-            let padded = |n: u32| (n as usize).next_multiple_of(4);
-            let next = 12 + padded(name) + padded(content);
-            let Some(rest) = notes.get(next..) else { break };
-            notes = rest;
         }
-        false
-    })
+        Ok(false)
+    };
+    has_note().unwrap_or(false)
 }
 
 /// The configuration: of the tree, beside the image as Debian has it, or inside the kernel.
@@ -247,7 +234,11 @@ impl Sources {
         let dir = modules.map(|dir| modules_dir(dir, release)).transpose()?;
         let mut files = Vec::new();
         match (&dir, tree) {
-            (Some(dir), _) => collect(dir, 0, &mut files)?,
+            // Not through links: `build` leads to a whole tree.
+            (Some(dir), _) => files::walk(dir, files::DEEPEST, &mut |path, name| {
+                files.extend(name.contains(".ko").then(|| path.to_path_buf()));
+                Ok(())
+            })?,
             (None, Some(tree)) => files.extend(in_order(tree)),
             (None, None) => {}
         }
@@ -281,22 +272,6 @@ fn modules_dir(dir: &Path, release: &str) -> Result<PathBuf> {
         ))
     })?;
     found.canonicalize().map_err(Error::io("cannot use the directory of modules", &found))
-}
-
-/// All modules below a directory.
-fn collect(dir: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<()> {
-    const DEEPEST: usize = 32;
-    for entry in fs::read_dir(dir).map_err(Error::io("cannot read the directory", dir))?.flatten() {
-        let path = entry.path();
-        let Ok(kind) = entry.file_type() else { continue };
-        // Not through links: `build` leads to a whole tree.
-        if kind.is_dir() && depth < DEEPEST {
-            collect(&path, depth + 1, files)?;
-        } else if kind.is_file() && entry.file_name().to_string_lossy().contains(".ko") {
-            files.push(path);
-        }
-    }
-    Ok(())
 }
 
 /// The modules that were built in a tree.

@@ -6,10 +6,9 @@ use crate::config::Config;
 use crate::files;
 use crate::kernel::{Headers, Kernel, Modules};
 use crate::manifest::FileRecord;
-use crate::series::KernelSeries;
 use crate::sources::Host;
 use crate::store::{Lock, Store};
-use crate::{Error, KernelChoice, Manifest, Result, own, vmlinux};
+use crate::{Error, KernelChoice, KernelSeries, Manifest, Result, own, vmlinux};
 use std::fs;
 use std::path::Path;
 
@@ -157,7 +156,7 @@ fn fetch(store: &Store, lock: &Lock, choice: &KernelChoice, at: &Path) -> Result
         .map_err(|source| Error::Failed(format!("cannot unpack the kernel {}: {source}", vmlinuz.display())))?;
     files::write(&at.join("vmlinux"), &elf)?;
     files::write(&at.join("release"), uname.as_bytes())?;
-    fs::remove_dir_all(&scratch).map_err(Error::io("cannot remove", &scratch))?;
+    files::remove_dir(&scratch)?;
 
     let version = images.first().map(|d| d.record.version.clone()).unwrap_or_default();
     let part = format!("kernel {uname} {version} (Debian {})", apt.release.name);

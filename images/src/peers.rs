@@ -10,7 +10,7 @@ use crate::manifest::FileRecord;
 use crate::store::{Lock, Store};
 use crate::{Error, Kernel, Manifest, Result};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Where the image has them.
 pub(crate) const INSIDE: &str = "usr/lib/telegraphos/peers";
@@ -39,32 +39,36 @@ const MODULES: [&str; 19] = [
     "overlay",
 ];
 
-impl Store {
-    /// The modules of this kernel: name in the image, file here. Kernels that have one of them built in have none.
-    pub(crate) fn peer_modules(&self, kernel: &Kernel) -> Result<Vec<(String, PathBuf)>> {
-        if let Modules::Files(files) = &kernel.modules {
-            let name = |path: &PathBuf| path.file_name().map(|name| name.to_string_lossy().into_owned());
-            let named = files.iter().filter_map(|path| Some((name(path)?, path.clone())));
-            let mut found: Vec<_> = named.filter(|(name, _)| wanted(name)).collect();
-            found.sort();
-            return Ok(found);
-        }
-        let (dir, manifest) =
-            self.artefact(&format!("peers/{}-{}-{VERSION}", kernel.name, kernel.release), |lock, at| {
-                self.forget_old("peers", &kernel.name);
-                let debs = packages(self, lock, kernel)?;
-                let scratch = at.join("scratch");
-                files::make_dir(&scratch)?;
-                for deb in &debs {
-                    apt::unpack_one(&deb.path, &scratch, &["*/boot", "*/sound"])?;
-                }
-                let mut files = Vec::new();
-                collect(&scratch, at, &mut files)?;
-                fs::remove_dir_all(&scratch).map_err(Error::io("cannot remove", &scratch))?;
-                Ok(Manifest { files, ..Manifest::default() })
-            })?;
-        Ok(manifest.files.into_iter().map(|file| (file.name.clone(), dir.join(file.name))).collect())
+/// The modules of this kernel: name in the image, file here. Kernels that have one of them built in have none.
+pub(crate) fn modules(store: &Store, kernel: &Kernel) -> Result<Vec<(String, PathBuf)>> {
+    if let Modules::Files(files) = &kernel.modules {
+        let name = |path: &PathBuf| path.file_name().map(|name| name.to_string_lossy().into_owned());
+        let named = files.iter().filter_map(|path| Some((name(path)?, path.clone())));
+        let mut found: Vec<_> = named.filter(|(name, _)| wanted(name)).collect();
+        found.sort();
+        return Ok(found);
     }
+    let (dir, manifest) =
+        store.artefact(&format!("peers/{}-{}-{VERSION}", kernel.name, kernel.release), |lock, at| {
+            store.forget_old("peers", &kernel.name);
+            let debs = packages(store, lock, kernel)?;
+            let scratch = at.join("scratch");
+            files::make_dir(&scratch)?;
+            for deb in &debs {
+                apt::unpack_one(&deb.path, &scratch, &["*/boot", "*/sound"])?;
+            }
+            let mut records = Vec::new();
+            files::walk(&scratch, files::DEEPEST, &mut |path, name| {
+                if wanted(name) {
+                    fs::copy(path, at.join(name)).map_err(Error::io("cannot copy", path))?;
+                    records.push(FileRecord::of(at, name)?);
+                }
+                Ok(())
+            })?;
+            files::remove_dir(&scratch)?;
+            Ok(Manifest { files: records, ..Manifest::default() })
+        })?;
+    Ok(manifest.files.into_iter().map(|file| (file.name.clone(), dir.join(file.name))).collect())
 }
 
 /// Debian's package with the modules of a kernel.
@@ -81,21 +85,6 @@ pub(crate) fn packages(store: &Store, lock: &Lock, kernel: &Kernel) -> Result<Ve
         None => package.name.clone(),
     };
     apt.fetch("the kernel's modules", &apt.single(&[&name])?)
-}
-
-/// Copies those modules below `from` to `to`.
-fn collect(from: &Path, to: &Path, files: &mut Vec<FileRecord>) -> Result<()> {
-    for entry in fs::read_dir(from).map_err(Error::io("cannot read the directory", from))?.flatten() {
-        let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
-        let kind = entry.file_type().map_err(Error::io("cannot read", &path))?;
-        if kind.is_dir() {
-            collect(&path, to, files)?;
-        } else if kind.is_file() && wanted(&name) {
-            fs::copy(&path, to.join(&name)).map_err(Error::io("cannot copy", &path))?;
-            files.push(FileRecord::of(to, &name)?);
-        }
-    }
-    Ok(())
 }
 
 /// Whether a file is one of the modules, packed or not.

@@ -3,8 +3,10 @@
 //! latter run through their own dynamic loader with their own libraries, so the host's are neither needed nor
 //! disturbed.
 
-use crate::store::environment;
-use crate::{Error, Result};
+use crate::apt::{self, Apt};
+use crate::sources::Release;
+use crate::store::{Store, environment};
+use crate::{Error, Manifest, Result};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,7 +23,6 @@ pub struct Program {
 }
 
 impl Program {
-    /// A program of the host.
     pub(crate) fn of_host(path: PathBuf) -> Program {
         Program { path, args: Vec::new(), env: Vec::new() }
     }
@@ -60,6 +61,48 @@ impl Program {
         let mut command = Command::new(&self.path);
         command.args(&self.args).envs(self.env.iter().cloned());
         command
+    }
+}
+
+/// A program of one Debian release, whatever the host's: one version for everybody.
+pub(crate) struct Packaged {
+    pub(crate) name: &'static str,
+    pub(crate) package: &'static str,
+    pub(crate) release: &'static str,
+    /// Where the cache has it.
+    pub(crate) place: &'static str,
+    /// Its path below the prefix.
+    pub(crate) program: &'static str,
+    /// A variable of its environment, and the path below the prefix that it names.
+    pub(crate) env: Option<(&'static str, &'static str)>,
+    /// What to do where the release has none.
+    pub(crate) remedy: &'static str,
+}
+
+impl Packaged {
+    /// How to run the packages unpacked under `at`.
+    fn unpacked(&self, at: &Path) -> Result<Program> {
+        let mut program = Program::of_prefix(at, self.name, self.package, self.program)?;
+        program.env.extend(self.env.map(|(name, below)| (name.into(), at.join(below).into_os_string())));
+        Ok(program)
+    }
+
+    /// It and all that it depends on, fetched once. It must pass `check` before it is kept.
+    pub(crate) fn fetched(
+        &self,
+        store: &Store,
+        check: impl FnOnce(&Path, &Program) -> Result<()>,
+    ) -> Result<(Program, Manifest)> {
+        let (at, manifest) = store.artefact(self.place, |lock, at| {
+            let Packaged { package, release, remedy, .. } = self;
+            let apt = Apt::open(store, lock, |_| Release::named(release))?;
+            let debian = apt.version(package)?.ok_or_else(|| Error::no_package(package, release, remedy))?;
+            let what = format!("{package} {debian}");
+            let manifest = apt::install(store, &apt, package, &what, format!("{what} (Debian {release})"), at)?;
+            check(at, &self.unpacked(at)?)?;
+            Ok(manifest)
+        })?;
+        Ok((self.unpacked(&at)?, manifest))
     }
 }
 

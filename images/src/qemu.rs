@@ -173,7 +173,7 @@ fn from_prefix(at: &Path, manifest: Manifest) -> Result<Qemu> {
 mod tests {
     use super::*;
     use crate::Progress;
-    use std::os::unix::fs::PermissionsExt;
+    use crate::exec::tests::of_script;
 
     #[test]
     fn versions_are_read_and_ordered() {
@@ -186,33 +186,17 @@ mod tests {
         assert_eq!(Version::parse("no number here"), None);
     }
 
-    /// A program that answers like a QEMU of that version with those devices.
-    fn fake(dir: &Path, version: &str, device: &str) -> PathBuf {
-        let path = dir.join("qemu");
-        let script = format!(
-            "#!/bin/sh\ncase \"$1\" in --version) echo '{version}';; -device) echo 'name \"{device}\", bus PCI';; esac\n"
-        );
-        std::fs::write(&path, script).unwrap();
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
-        path
-    }
-
     #[test]
     fn unfit_qemus_are_refused_with_found_wanted_and_remedy() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(Some(dir.path().join("cache")), Progress::Silent).unwrap();
+        // A program that answers like a QEMU of that version with those devices.
         let ask = |version: &str, device: &str| {
-            let path = fake(dir.path(), version, device);
-            // Another test's fork may still hold the script open for writing.
-            for _ in 0..50 {
-                match check(&store, &path) {
-                    Err(Error::Spawn { source, .. }) if source.raw_os_error() == Some(26) => {
-                        std::thread::sleep(std::time::Duration::from_millis(20));
-                    }
-                    other => return other,
-                }
-            }
-            panic!("the script stays busy");
+            let script = format!(
+                "#!/bin/sh\ncase \"$1\" in --version) echo '{version}';; -device) echo 'name \"{device}\", bus PCI';; esac\n"
+            );
+            let path = dir.path().join("qemu");
+            of_script(&path, &script, || check(&store, &path))
         };
         for (version, found) in [
             ("QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7)", "7.2.22"),

@@ -4,7 +4,6 @@
 use crate::debian::SUITES;
 use crate::disk::Disk;
 use crate::{Error, Result};
-use serde::{Deserialize, Deserializer};
 use std::fmt;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -85,12 +84,6 @@ impl fmt::Display for RootChoice {
     }
 }
 
-impl<'de> Deserialize<'de> for RootChoice {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<RootChoice, D::Error> {
-        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
-    }
-}
-
 impl RootChoice {
     /// The same with what it names looked at: a directory or a disk image that can be read.
     pub(crate) fn resolve(&self) -> Result<RootChoice> {
@@ -163,12 +156,6 @@ impl FromStr for Share {
     }
 }
 
-impl<'de> Deserialize<'de> for Share {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Share, D::Error> {
-        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
-    }
-}
-
 impl Share {
     /// The same with the directory of the host looked at.
     pub(crate) fn resolve(&self) -> Result<Share> {
@@ -183,6 +170,8 @@ impl Share {
         Ok(Share { host, ..self.clone() })
     }
 }
+
+crate::error::read_as_text!(RootChoice, Share);
 
 #[cfg(test)]
 mod tests {

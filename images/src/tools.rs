@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Builds our own programs for the guest: static, by a nested cargo in its own target directory.
+//! Builds our own programs by a nested cargo in its own target directory: those of the guest, static, and the plugin
+//! that counts instructions in guests (`device/plugin/`), as the QEMU at hand can load it.
 
+use crate::qemu::Version;
 use crate::store::{Store, environment};
 use crate::{Error, Result, exec};
 use std::path::{Path, PathBuf};
@@ -11,6 +13,12 @@ const PACKAGES: [&str; 4] =
     ["telegraphos-guest-tests", "telegraphos-agent", "telegraphos-daemon", "telegraphos-sockets"];
 /// The package of the library that programs of other roots preload; not static, as they are not.
 const PRELOAD: &str = "telegraphos-preload";
+/// The package of the plugin that counts instructions in guests.
+const PLUGIN: &str = "telegraphos-plugin";
+/// The first QEMU that only takes plugins of interface 7.
+const INTERFACE_7: Version = Version { major: 11, minor: 1, micro: 0 };
+/// The first QEMU with interface 4.
+const INTERFACE_4: Version = Version { major: 9, minor: 2, micro: 0 };
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Where the project's sources are: `$TELEGRAPHOS_SOURCE`, else where this crate was built.
@@ -122,8 +130,29 @@ impl Store {
         let mut command = cargo("build", "guest-shared")?;
         command.args(["--package", PRELOAD, "--target", TARGET]);
         let messages = self.build("the library of sockets", &mut command)?;
-        let library = messages.lines().find_map(|line| library(line, PRELOAD));
-        library.ok_or_else(|| Error::Failed(format!("cargo built no library of {PRELOAD}")))
+        library(&messages, PRELOAD, ".so").ok_or_else(|| Error::Failed(format!("cargo built no library of {PRELOAD}")))
+    }
+
+    /// The counting plugin for a QEMU of this version, freshly built: a shared library for `-plugin`. Before 11.1 it
+    /// needs a newer Rust than the rest of the project (`device/plugin/Cargo.toml`).
+    pub fn plugin(&self, qemu: Version) -> Result<PathBuf> {
+        let (target, features) = match qemu {
+            v if v >= INTERFACE_7 => ("plugin", None),
+            v if v >= INTERFACE_4 => ("plugin-api-v4", Some("plugin-api-v4")),
+            old => {
+                return Err(Error::Failed(format!(
+                    "QEMU {old} cannot load the counting plugin: expected {INTERFACE_4} or newer"
+                )));
+            }
+        };
+        let mut command = cargo("build", target)?;
+        command.args(["--package", PLUGIN]);
+        if let Some(features) = features {
+            command.args(["--features", features]);
+        }
+        let messages = self.build("the counting plugin", &mut command)?;
+        let made = library(&messages, PLUGIN, ".so");
+        made.ok_or_else(|| Error::build("building the counting plugin", "no shared library was made", ""))
     }
 
     /// Runs a nested cargo; its messages.
@@ -152,18 +181,21 @@ fn executable(line: &str) -> Option<(String, PathBuf)> {
     Some((path.file_name()?.to_str()?.to_owned(), path))
 }
 
-/// The shared library of a package that a line of cargo's messages names.
-fn library(line: &str, package: &str) -> Option<PathBuf> {
-    let message: serde_json::Value = serde_json::from_str(line).ok()?;
-    let name = message.get("target")?.get("name")?.as_str()?;
-    let files = message.get("filenames")?.as_array()?;
-    let found = files.iter().filter_map(|file| file.as_str()).find(|file| file.ends_with(".so"))?;
-    (name.replace('_', "-") == package).then(|| found.into())
+/// The library of a package with this ending that cargo's messages name.
+pub fn library(messages: &str, package: &str, ending: &str) -> Option<PathBuf> {
+    messages.lines().find_map(|line| {
+        let message: serde_json::Value = serde_json::from_str(line).ok()?;
+        let name = message.get("target")?.get("name")?.as_str()?;
+        let files = message.get("filenames")?.as_array()?;
+        let found = files.iter().filter_map(|file| file.as_str()).find(|file| file.ends_with(ending))?;
+        (name.replace('_', "-") == package).then(|| found.into())
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Progress;
 
     #[test]
     fn the_outer_build_does_not_leak() {
@@ -192,7 +224,30 @@ mod tests {
         assert_eq!(executable(r#"{"reason":"compiler-artifact","executable":null}"#), None);
         assert_eq!(executable("warning: x"), None);
         let line = r#"{"reason":"compiler-artifact","filenames":["/t/liba_b.so"],"target":{"name":"a_b"}}"#;
-        assert_eq!(library(line, "a-b"), Some("/t/liba_b.so".into()));
-        assert_eq!(library(line, "a"), None);
+        assert_eq!(library(line, "a-b", ".so"), Some("/t/liba_b.so".into()));
+        assert_eq!(library(line, "a", ".so"), None);
+    }
+
+    #[test]
+    fn the_library_is_found_in_cargos_messages() {
+        let library = |line| super::library(line, PLUGIN, ".so");
+        let line = concat!(
+            r#"{"reason":"compiler-artifact","target":{"name":"telegraphos_plugin"},"#,
+            r#""filenames":["/t/release/libtelegraphos_plugin.so"]}"#
+        );
+        assert_eq!(library(line), Some("/t/release/libtelegraphos_plugin.so".into()));
+        assert_eq!(
+            library(r#"{"target":{"name":"telegraphos_plugin_core"},"filenames":["/t/libobserver_core.so"]}"#),
+            None
+        );
+        assert_eq!(library("warning: x"), None);
+    }
+
+    #[test]
+    fn a_qemu_without_the_interface_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(Some(dir.path().join("cache")), Progress::Silent).unwrap();
+        let e = store.plugin(Version { major: 7, minor: 2, micro: 22 }).unwrap_err().to_string();
+        assert!(e.contains("7.2.22") && e.contains("9.2.0"), "{e}");
     }
 }

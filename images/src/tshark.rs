@@ -2,21 +2,27 @@
 //! Finds a tshark, the command-line Wireshark, that runs dissectors in Lua. It only reads capture files; nothing of it
 //! is linked.
 
-use crate::apt;
 use crate::exec;
 use crate::files;
-use crate::prefix::{self, Program};
+use crate::prefix::{self, Packaged, Program};
 use crate::qemu::Version;
-use crate::store::{Lock, Store};
+use crate::store::Store;
 use crate::{Error, Manifest, Result};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 /// The first that the dissector is tested with.
 const MIN_VERSION: Version = Version { major: 4, minor: 4, micro: 0 };
-/// Where Debian's comes from, whatever the host's release: one version for everybody.
-const RELEASE: &str = "trixie";
-const PACKAGE: &str = "tshark";
+const DEBIANS: Packaged = Packaged {
+    name: "tshark",
+    package: "tshark",
+    release: "trixie",
+    place: "tshark/debian",
+    program: "usr/bin/tshark",
+    // Not the user's configuration, which may change what is shown.
+    env: Some(("XDG_CONFIG_HOME", "no-configuration")),
+    remedy: "set TELEGRAPHOS_TSHARK to a tshark of your own",
+};
 const PLUGINS: &str = "usr/lib/x86_64-linux-gnu/plugins";
 
 /// A tshark with Lua, ready to run.
@@ -39,11 +45,20 @@ impl Store {
     /// `$TELEGRAPHOS_TSHARK` if set (and then it must do), else the host's if it is 4.4 or newer and has Lua, else
     /// Debian's, fetched once.
     pub fn tshark(&self) -> Result<Tshark> {
-        if let Some(tshark) = prefix::find("tshark", "TELEGRAPHOS_TSHARK", PACKAGE, |path| plain(self, path))? {
+        if let Some(tshark) = prefix::find("tshark", "TELEGRAPHOS_TSHARK", "tshark", |path| plain(self, path))? {
             return Ok(tshark);
         }
-        let (prefix, manifest) = self.artefact("tshark/debian", |lock, at| unpack(self, lock, at))?;
-        from_prefix(&prefix, manifest)
+        let (program, manifest) = DEBIANS.fetched(self, |at, program| {
+            // It runs no scripts for root, which CI mostly is, unless its own configuration allows it. It finds that
+            // beside its loader.
+            let plugins = at.join(PLUGINS);
+            files::make_dir(&plugins)?;
+            files::write(&plugins.join("init.lua"), b"run_user_scripts_when_superuser = true\n")?;
+            check(self, program, &at.display().to_string()).map(drop)
+        })?;
+        let debian = manifest.package(DEBIANS.package);
+        let version = debian.and_then(|package| Version::parse(&package.version)).unwrap_or(MIN_VERSION);
+        Ok(Tshark { version, manifest, program })
     }
 }
 
@@ -91,34 +106,11 @@ const EMPTY: [u8; 28] = [
     28, 0, 0, 0,
 ];
 
-fn unpack(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
-    let remedy = "set TELEGRAPHOS_TSHARK to a tshark of your own";
-    let manifest = apt::install_from(store, lock, RELEASE, PACKAGE, remedy, at)?;
-    // It runs no scripts for root, which CI mostly is, unless its own configuration allows it. It finds that beside
-    // its loader.
-    let plugins = at.join(PLUGINS);
-    files::make_dir(&plugins)?;
-    files::write(&plugins.join("init.lua"), b"run_user_scripts_when_superuser = true\n")?;
-    // It must start here before it is kept.
-    let trial = from_prefix(at, manifest.clone())?;
-    check(store, &trial.program, &at.display().to_string())?;
-    Ok(manifest)
-}
-
-/// How to run the packages unpacked under `at`.
-fn from_prefix(at: &Path, manifest: Manifest) -> Result<Tshark> {
-    let mut program = Program::of_prefix(at, "tshark", PACKAGE, "usr/bin/tshark")?;
-    // Not the user's configuration, which may change what is shown.
-    program.env.push(("XDG_CONFIG_HOME".into(), at.join("no-configuration").into_os_string()));
-    let version = manifest.package(PACKAGE).and_then(|package| Version::parse(&package.version)).unwrap_or(MIN_VERSION);
-    Ok(Tshark { version, manifest, program })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Progress;
-    use std::os::unix::fs::PermissionsExt;
+    use crate::exec::tests::of_script;
 
     #[test]
     fn an_unfit_tshark_is_refused_with_the_reason_and_what_to_do() {
@@ -126,18 +118,7 @@ mod tests {
         let store = Store::open(Some(dir.path().join("cache")), Progress::Silent).unwrap();
         let ask = |name: &str, says: &str| {
             let path = dir.path().join(name);
-            std::fs::write(&path, format!("#!/bin/sh\ncat <<E\n{says}\nE\n")).unwrap();
-            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
-            // Another test's fork may still hold the script open for writing.
-            for _ in 0..50 {
-                match plain(&store, path.clone()) {
-                    Err(Error::Spawn { source, .. }) if source.raw_os_error() == Some(26) => {
-                        std::thread::sleep(std::time::Duration::from_millis(20));
-                    }
-                    other => return other,
-                }
-            }
-            panic!("the script stays busy");
+            of_script(&path, &format!("#!/bin/sh\ncat <<E\n{says}\nE\n"), || plain(&store, path.clone()))
         };
         for (name, says, why) in [
             ("old", "TShark (Wireshark) 3.4.10 (Git v3.4)\nwith Lua 5.2", "version 3.4.10"),

@@ -8,36 +8,32 @@ use crate::{Error, Manifest, Result, exec};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// Debian's list of PCI ids.
+pub(crate) const PCI_IDS: &str = "usr/share/misc/pci.ids";
+
 /// Unpacked packages a guest image takes files from.
 pub(crate) struct Userland {
     pub(crate) root: PathBuf,
     pub(crate) manifest: Manifest,
 }
 
-impl Store {
-    /// Debian's list of PCI ids.
-    pub fn pci_ids(&self) -> Result<PathBuf> {
-        Ok(self.userland()?.root.join("usr/share/misc/pci.ids"))
-    }
+pub(crate) fn fetched(store: &Store) -> Result<Userland> {
+    let (dir, manifest) = store.artefact("userland", |lock, at| {
+        let apt = Apt::open(store, lock, Host::release)?;
+        let debs = apt.fetch("busybox and lspci", &apt.closure(&["busybox-static", "pciutils", "pci.ids"])?)?;
+        apt::unpack(store, "busybox and lspci", &debs, &at.join("root"))?;
+        let version = |name| debs.iter().find(|d| d.record.name == name).map_or("?", |d| d.record.version.as_str());
+        let (busybox, pciutils) = (version("busybox-static"), version("pciutils"));
+        let part = format!("busybox {busybox}, pciutils {pciutils} (Debian {})", apt.release.name);
+        Ok(Manifest::of(part, apt::records(debs)))
+    })?;
+    Ok(Userland { root: dir.join("root"), manifest })
+}
 
-    pub(crate) fn userland(&self) -> Result<Userland> {
-        let (dir, manifest) = self.artefact("userland", |lock, at| {
-            let apt = Apt::open(self, lock, Host::release)?;
-            let debs = apt.fetch("busybox and lspci", &apt.closure(&["busybox-static", "pciutils", "pci.ids"])?)?;
-            apt::unpack(self, "busybox and lspci", &debs, &at.join("root"))?;
-            let version = |name| debs.iter().find(|d| d.record.name == name).map_or("?", |d| d.record.version.as_str());
-            let (busybox, pciutils) = (version("busybox-static"), version("pciutils"));
-            let part = format!("busybox {busybox}, pciutils {pciutils} (Debian {})", apt.release.name);
-            Ok(Manifest::of(part, apt::records(debs)))
-        })?;
-        Ok(Userland { root: dir.join("root"), manifest })
-    }
-
-    /// Names of the programs that a program is, which it lists itself.
-    pub(crate) fn applets(&self, program: &Path) -> Result<Vec<String>> {
-        let out = exec::run(Command::new(program).arg("--list"), &self.cancel, || ())?;
-        Ok(out.stdout.lines().map(str::to_owned).collect())
-    }
+/// Names of the programs that a program is, which it lists itself.
+pub(crate) fn applets(store: &Store, program: &Path) -> Result<Vec<String>> {
+    let out = exec::run(Command::new(program).arg("--list"), &store.cancel, || ())?;
+    Ok(out.stdout.lines().map(str::to_owned).collect())
 }
 
 impl Userland {

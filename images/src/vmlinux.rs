@@ -18,7 +18,6 @@ pub enum VmlinuxError {
         offset: u64,
         /// One past its last byte.
         end: u64,
-        /// Length of the file.
         len: u64,
     },
     #[error("its payload begins with {0:02x?}; expected gzip, LZ4, XZ or Zstandard")]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Guests, QEMUs, HIBs and the fabric go away and come back.
 
-use crate::help::{Export, LIMIT, both_ways, hex, register, within};
+use crate::help::{BUS, Export, LIMIT, Start, both_ways, hex, plug, plug_anew, register, within};
 use crate::rings;
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
@@ -10,8 +10,6 @@ use telegraphos_cluster::{Cluster, Guest, Output, Running};
 use telegraphos_testkit::Scale;
 use telegraphos_wire::regs::Register;
 
-/// SIGBUS on Linux.
-const BUS: i32 = 7;
 /// What loads without an answer return.
 const ALL_ONES: u64 = u64::MAX;
 
@@ -27,11 +25,17 @@ fn stores_continue(guest: &Guest, more: u64) -> Result<()> {
 
 /// A process on `from` that stores without end into a segment that `to` exports and checks; it has begun.
 fn flood(from: &Guest, to: &Guest) -> Result<(Running, Running)> {
-    let mut watch = to.argv(&["tg-watch", "stream", "--monotonic"]).spawn()?;
-    watch.wait_for_line(LIMIT, |line| line.starts_with("exported"))?;
+    let watch = to.argv(&["tg-watch", "stream", "--monotonic"]).until_begins("exported")?;
     let flood = from.argv(&["tg-flood", &to.node().to_string(), "stream", "--seconds", "600"]).spawn()?;
     stores_continue(from, 1000)?;
     Ok((flood, watch))
+}
+
+/// A process on `from` that has mapped a segment that `to` exports, and loads of it again and again.
+fn watched(from: &Guest, to: &Guest, name: &str) -> Result<(Running, Export)> {
+    let export = Export::of(to, name, "64K")?;
+    let load = from.argv(&["tg-load", &to.node().to_string(), name, "0", "--watch"]);
+    Ok((load.spawn_until(LIMIT, |_| true)?, export))
 }
 
 /// The window is taken away under a running process: it must get SIGBUS.
@@ -60,9 +64,7 @@ const FUNCTION_RESET: &str = "echo 1 > $(echo /sys/bus/pci/drivers/telegraphos/0
 pub(crate) fn function_reset_while_in_use(cluster: &Cluster) -> Result<()> {
     let (a, b) = (cluster.node(0), cluster.node(1));
     let (outgoing, _watch) = flood(a, b)?;
-    let export = Export::of(a, "ends", "64K")?;
-    let mut load = b.argv(&["tg-load", "0", "ends", "0", "--watch"]).spawn()?;
-    load.wait_for_line(LIMIT, |_| true)?;
+    let (load, export) = watched(b, a, "ends")?;
     let holder = a.sh("exec 3< /dev/telegraphos0; read line").keep_input_open().spawn()?;
     within(|| {
         let open = a.sh("ls -l /proc/[0-9]*/fd 2>/dev/null | grep -c /dev/telegraphos0").as_root().check()?;
@@ -128,10 +130,7 @@ pub(crate) fn the_guest_sleeps(cluster: &Cluster) -> Result<()> {
 pub(crate) fn unplugged_and_plugged_while_in_use(cluster: &Cluster) -> Result<()> {
     let (a, b) = (cluster.node(0), cluster.node(1));
     let (flood, _watch) = flood(a, b)?;
-    // Node 0 also exports, and node 1 has it mapped.
-    let export = Export::of(a, "goes-away", "64K")?;
-    let mut load = b.argv(&["tg-load", "0", "goes-away", "0", "--watch"]).spawn()?;
-    load.wait_for_line(LIMIT, |_| true)?;
+    let (load, export) = watched(b, a, "goes-away")?;
     a.device_del()?;
     let unplugged = gets_sigbus(flood, "the process at the unplugged board")
         .and_then(|()| gets_sigbus(load, "the peer of the unplugged board's process"))
@@ -141,8 +140,7 @@ pub(crate) fn unplugged_and_plugged_while_in_use(cluster: &Cluster) -> Result<()
         });
     drop(export);
     // Whatever came of it: the parts after this one need the board.
-    a.device_add()?;
-    a.wait_for_device()?;
+    plug(a)?;
     unplugged?;
     both_ways(a, b)
 }
@@ -178,10 +176,7 @@ pub(crate) fn hib_killed(cluster: &Cluster) -> Result<()> {
         rings::come_to(cluster, rings::of_all(cluster) - 3).context("its rings end with it, and no others")
     });
     // QEMU never connects again: only a new plug brings the board back.
-    a.device_del()?;
-    a.restart_hib()?;
-    a.device_add()?;
-    a.wait_for_device()?;
+    plug_anew(a)?;
     others?;
     both_ways(a, b)?;
     rings::come_to(cluster, rings::of_all(cluster))

@@ -2,6 +2,7 @@
 //! `telegraphos bench`: one run measures everything, the peers included, and leaves nothing behind.
 
 use crate::command;
+use crate::help::ends;
 use crate::leftovers::nothing_left;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -53,9 +54,7 @@ pub(crate) fn measures_everything_and_leaves_nothing() -> Result<()> {
     let (files, run_dir) = (tempfile::tempdir()?, tempfile::tempdir()?);
     let json = files.path().join("figures.json");
     let mut bench = command(&["--quiet", "bench", "--quick", "--rounds", "2", "--hib", "spin-us=0", "--json"]);
-    let output = bench.arg(&json).arg("--run-dir").arg(run_dir.path()).output()?;
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    ensure!(output.status.code() == Some(0), "it ended with {}:\n{out}{err}", output.status);
+    let out = ends(bench.arg(&json).arg("--run-dir").arg(run_dir.path()), 0)?.out;
     nothing_left(run_dir.path())?;
     let text = fs::read_to_string(&json)?;
     let list: Vec<Value> = serde_json::from_str(&text).with_context(|| text.clone())?;
@@ -85,10 +84,9 @@ fn bad_files_are_named_at_once(directory: &Path) -> Result<()> {
         ("--compare", Path::new("/nonexistent/old.json"), 3, "cannot read the earlier figures /nonexistent/old.json"),
         ("--compare", &old, 2, "load_local has format 99, expected 1; measure again"),
     ] {
-        let output = command(&["bench", option]).arg(path).output()?;
-        let err = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.code() == Some(code) && err.contains(part), "{option}: {}, {err}", output.status);
-        ensure!(!err.contains("Booting"), "{err}");
+        let said = ends(command(&["bench", option]).arg(path), code)?;
+        said.names(&[part])?;
+        ensure!(!said.err.contains("Booting"), "{}", said.err);
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 //! measures it.
 
 use crate::command;
+use crate::help::{ends, refused};
 use anyhow::{Context, Result, ensure};
 use telegraphos_cluster::client::{self, ClientError, Guest, MEMORY, Pages};
 use telegraphos_cluster::{Boards, LinkCount, PacketKind, ProgressMode, Settings};
@@ -145,9 +146,7 @@ pub(crate) fn bench_shows_its_tables() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let plot = dir.path().join("costs.svg");
     let mut bench = command(&["bench", "--replicas", "--rounds", "2", "--nodes", "6", "--plot"]);
-    let output = bench.arg(&plot).output()?;
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    ensure!(output.status.success(), "it ended with {}:\n{err}", output.status);
+    let out = ends(bench.arg(&plot), 0)?.out;
     for part in ["until it is quiet", "packets for one update", "stalls of 100 stores", "16 counters", "plotted in"] {
         ensure!(out.contains(part), "{part:?} is not in\n{out}");
     }
@@ -158,15 +157,11 @@ pub(crate) fn bench_shows_its_tables() -> Result<()> {
     let svg = std::fs::read_to_string(&plot)?;
     ensure!(svg.starts_with("<svg") && svg.contains("\nhome, switch\n"), "no picture: {svg}");
     // Without the switch's help there are more packets than there must be, which it says.
-    let output = command(&["bench", "--replicas", "--rounds", "2", "--nodes", "6", "--hib", "fanout-by-switch=false"])
-        .output()?;
-    let err = String::from_utf8_lossy(&output.stderr);
+    let bench = command(&["bench", "--replicas", "--rounds", "2", "--nodes", "6", "--hib", "fanout-by-switch=false"]);
     let part = "Reflected packets on the link of node 0 for 64 updates: 256 out and 0 in, expected 64 and 0";
-    ensure!(output.status.code() == Some(1) && err.contains(part), "it ended with {}:\n{err}", output.status);
+    refused(bench, 1, &[part])?;
     for (arguments, part) in [(["--nodes", "3"], "nodes is 3: expected 6 to 17"), (["--notify", "-q"], "--notify")] {
-        let output = command(&["bench", "--replicas"]).args(arguments).output()?;
-        let err = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.code() == Some(2) && err.contains(part), "{arguments:?}: {}, {err}", output.status);
+        refused(command(&[&["bench", "--replicas"], &arguments[..]].concat()), 2, &[part])?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 //! Kernels, roots and directories of the user's.
 
 use crate::command;
-use crate::input::refused;
+use crate::help::refused;
 use anyhow::{Result, ensure};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -171,18 +171,10 @@ fn qcow2(raw: &[u8]) -> Vec<u8> {
 pub(crate) fn a_partition_of_a_qcow2_image_is_the_root() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let raw = partitioned(&fs::read(Store::open(None, Progress::Plain)?.guest(KernelSeries::V6_12)?.root)?);
-    let image = qcow2(&raw);
     // A comma is QEMU's separator.
     let disk = dir.path().join("disk,1.qcow2");
-    fs::write(&disk, &image)?;
-    let settings = Settings { root: Some(RootChoice::Path(disk.clone())), ..crate::settings("qcow2-root") };
-    let cluster = Cluster::builder().nodes(1).settings(settings).boot()?;
-    let said =
-        cluster.node(0).sh("grep ' / ' /proc/mounts | tail -n 1; chmod 700 /mnt && ls -ld /mnt").as_root().check()?;
-    ensure!(said.contains("/dev/vda1 / ext4 rw") && said.contains("drwx------"), "the guest said {said:?}");
-    drop(cluster);
-    ensure!(fs::read(&disk)? == image, "the guest changed the disk of its root");
-    Ok(())
+    fs::write(&disk, qcow2(&raw))?;
+    is_the_root_and_stays(&disk, "qcow2-root", "/dev/vda1")
 }
 
 pub(crate) fn without_a_root_or_init_it_says_so() -> Result<()> {
@@ -209,13 +201,18 @@ pub(crate) fn a_disk_is_the_root_and_stays_as_it_is() -> Result<()> {
     let disk = dir.path().join("disk.img");
     // A boot root is a disk with a root, too.
     fs::copy(Store::open(None, Progress::Plain)?.guest(KernelSeries::V6_12)?.root, &disk)?;
-    let before = fs::read(&disk)?;
-    let settings = Settings { root: Some(RootChoice::Path(disk.clone())), ..crate::settings("disk-root") };
+    is_the_root_and_stays(&disk, "disk-root", "/dev/vda")
+}
+
+/// A guest has this disk as its root, under that name, writes to it, and leaves it as it is.
+fn is_the_root_and_stays(disk: &Path, name: &str, device: &str) -> Result<()> {
+    let before = fs::read(disk)?;
+    let settings = Settings { root: Some(RootChoice::Path(disk.to_owned())), ..crate::settings(name) };
     let cluster = Cluster::builder().nodes(1).settings(settings).boot()?;
     let said =
         cluster.node(0).sh("grep ' / ' /proc/mounts | tail -n 1; chmod 700 /mnt && ls -ld /mnt").as_root().check()?;
-    ensure!(said.contains("/dev/vda / ext4 rw") && said.contains("drwx------"), "the guest said {said:?}");
+    ensure!(said.contains(&format!("{device} / ext4 rw")) && said.contains("drwx------"), "the guest said {said:?}");
     drop(cluster);
-    ensure!(fs::read(&disk)? == before, "the guest changed the disk of its root");
+    ensure!(fs::read(disk)? == before, "the guest changed the disk of its root");
     Ok(())
 }

@@ -1,19 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Programs in C in guests. Those that are linked with our libraries are static, as all programs of the boot root are.
 
-use crate::help::LIMIT;
-use anyhow::{Context, Result, bail, ensure};
+use crate::help::{LIMIT, Start, ends};
+use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use telegraphos_cluster::Cluster;
-use telegraphos_images::guest_library;
-
-fn ran(command: &mut Command) -> Result<Output> {
-    let output = command.output().with_context(|| format!("{command:?} does not start"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{command:?}: {}: {said}", output.status);
-    Ok(output)
-}
+use telegraphos_images::{guest_library, library};
 
 /// Where programs are that guests see in `/mnt/programs`.
 pub(crate) fn programs() -> Result<PathBuf> {
@@ -23,16 +16,9 @@ pub(crate) fn programs() -> Result<PathBuf> {
 }
 
 /// The static library of a crate, as the programs of guests are linked with it.
-fn library(package: &str, file: &str) -> Result<PathBuf> {
-    let built = ran(&mut guest_library(package)?)?;
-    for line in String::from_utf8(built.stdout)?.lines() {
-        let message: serde_json::Value = serde_json::from_str(line)?;
-        let files = message["filenames"].as_array().into_iter().flatten().filter_map(|file| file.as_str());
-        if let Some(path) = files.map(Path::new).find(|path| path.ends_with(file)) {
-            return Ok(path.to_owned());
-        }
-    }
-    bail!("cargo has not built {file} of {package}")
+fn static_library(package: &str) -> Result<PathBuf> {
+    let built = library(&ends(&mut guest_library(package)?, 0)?.out, package, ".a");
+    built.with_context(|| format!("cargo has not built the static library of {package}"))
 }
 
 /// The compiler, for a file of `guest-driver`.
@@ -45,7 +31,7 @@ fn gcc(source: &str) -> Command {
 
 /// Compiles an ordinary program, into which something can be preloaded; its name in guests.
 pub(crate) fn ordinary(source: &str, name: &str) -> Result<String> {
-    ran(gcc(source).arg("-O2").arg("-o").arg(programs()?.join(name)))?;
+    ends(gcc(source).arg("-O2").arg("-o").arg(programs()?.join(name)), 0)?;
     Ok(format!("/mnt/programs/{name}"))
 }
 
@@ -54,9 +40,9 @@ fn with_messages(source: &str, name: &str) -> Result<String> {
     let driver = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest-driver");
     let mut gcc = gcc(source);
     gcc.arg("-static").arg("-I").arg(driver.join("lib/include")).arg("-I").arg(driver.join("msg/include"));
-    gcc.arg(library("telegraphos-msg", "libtelegraphos_msg.a")?);
+    gcc.arg(static_library("telegraphos-msg")?);
     gcc.args(["-Wl,--gc-sections", "-lgcc_eh", "-lpthread", "-lm", "-ldl", "-o"]);
-    ran(gcc.arg(programs()?.join(name)))?;
+    ends(gcc.arg(programs()?.join(name)), 0)?;
     Ok(format!("/mnt/programs/{name}"))
 }
 
@@ -77,8 +63,7 @@ pub(crate) fn messages_example(cluster: &Cluster) -> Result<()> {
     // 8 bytes; as many as go to a slot, and 8 more; 2 MiB, which a user may lock beside the inboxes.
     let questions = ["1", "512", "513", "262144"];
     let sums = ["1", "131328", "131841", "34359869440"];
-    let mut server = b.argv(&[program, "serve", "sums", "4"]).spawn()?;
-    server.wait_for_line(LIMIT, |line| line == "serving")?;
+    let mut server = b.argv(&[program, "serve", "sums", "4"]).until("serving")?;
     for (numbers, sum) in questions.into_iter().zip(sums) {
         let said = a.argv(&[program, "ask", "1", "sums", numbers]).limit(LIMIT).check()?;
         ensure!(said.trim() == sum, "the sum of 1 to {numbers} is {said:?}: expected {sum}");
@@ -86,8 +71,8 @@ pub(crate) fn messages_example(cluster: &Cluster) -> Result<()> {
         ensure!(line == format!("{numbers} numbers from node 0: {sum}"), "{line:?}");
         println!("  {line}");
     }
-    let output = server.wait_for(LIMIT)?;
-    ensure!(output.status.success() && output.stderr.is_empty(), "{}: {}", output.status, output.stderr);
+    let output = server.check(LIMIT)?;
+    ensure!(output.stderr.is_empty(), "{}", output.stderr);
     // Whom it does not find, it names.
     let output = a.argv(&[program, "ask", "1", "absent", "1"]).limit(LIMIT).run()?;
     let named = output.stderr.contains("no process of node 1 has the name \"absent\"");

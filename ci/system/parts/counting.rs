@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! "One store instruction" counted: by a plugin in QEMU that sees every instruction and every access of the guest.
 
-use crate::help::{Export, LIMIT};
+use crate::help::{Export, Start};
 use crate::settings;
 use crate::shares::Share;
 use anyhow::{Context, Result, ensure};
@@ -158,15 +158,13 @@ pub(crate) fn count() -> Result<Counted> {
     let mut sinks = Vec::new();
     for width in ["4", "8"] {
         let argv = ["tg-queue", "hold", &format!("sink-{width}"), "--width", width];
-        let mut sink = cluster.node(1).argv(&argv).keep_input_open().spawn()?;
-        sink.wait_for_line(LIMIT, |line| line.starts_with("queue "))?;
+        let sink = cluster.node(1).argv(&argv).keep_input_open().until_begins("queue ")?;
         sinks.push(sink);
     }
     let (echo, server) = (["tg-msg", "echo", "echo", "--progress", "blocking"], ["tg-net", "serve"]);
     let mut partners = Vec::new();
     for argv in [&echo[..], &server] {
-        let mut partner = cluster.node(1).argv(argv).spawn()?;
-        partner.wait_for_line(LIMIT, |line| line == "serving")?;
+        let partner = cluster.node(1).argv(argv).until("serving")?;
         partners.push(partner);
     }
     let passages = PASSAGES.to_string();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A board goes and comes in every way, again and again, under traffic of every layer: nothing is left, nothing hangs.
 
-use crate::help::{LIMIT, nothing_is_pinned, tables, within};
+use crate::help::{LIMIT, Start, nothing_is_pinned, tables, within};
 use crate::{c, whole};
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
@@ -283,8 +283,7 @@ pub(crate) fn under_all_traffic(cluster: &Cluster, scale: Scale) -> Result<()> {
                 let witness = if how == Cycle::Reload { None } else { Some(witness(guest)?) };
                 cycle(how, guest, &mut own)?;
                 if let Some(witness) = witness {
-                    let output = witness.wait_for(LIMIT)?;
-                    ensure!(output.status.success(), "{}: {}{}", output.status, output.stdout, output.stderr);
+                    witness.check(LIMIT)?;
                 }
                 all_continue([&own, &other], &mut last)
             };
@@ -320,17 +319,13 @@ pub(crate) fn under_all_traffic(cluster: &Cluster, scale: Scale) -> Result<()> {
 }
 
 fn witness(guest: &Guest) -> Result<Running> {
-    let mut witness = guest.argv(&["tg-hostile", "gone"]).as_root().spawn()?;
-    witness.wait_for_line(LIMIT, |line| line == "ready")?;
-    Ok(witness)
+    guest.argv(&["tg-hostile", "gone"]).as_root().until("ready")
 }
 
 /// A hostile user of the driver, beside the cluster's others.
 pub(crate) fn hostile_user(cluster: &Cluster) -> Result<()> {
     let guest = cluster.node(0);
     let before = has(guest)?;
-    let output = guest.argv(&["tg-hostile"]).as_root().limit(20 * LIMIT).run()?;
-    ensure!(output.status.success(), "{}: {}{}", output.status, output.stdout, output.stderr);
-    print!("{}", output.stdout);
+    print!("{}", guest.argv(&["tg-hostile"]).as_root().limit(20 * LIMIT).check()?);
     nothing_is_left(guest, &before)
 }

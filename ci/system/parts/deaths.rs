@@ -2,17 +2,12 @@
 //! Processes that exchange messages are killed, and nodes lose their power, in each state: what waits for them is
 //! notified in bounded time, and nothing of theirs is left.
 
-use crate::help::{LIMIT, tables, within, without_power};
-use crate::processes::{ended_well, nothing_is_left, nothing_is_left_at, serving};
+use crate::help::{CONT, KILL, LIMIT, STOP, Start, tables, within, without_power};
+use crate::processes::{nothing_is_left_at, nothing_is_left_of, serving};
 use anyhow::{Context, Result, ensure};
 use std::thread::ScopedJoinHandle;
 use std::time::Instant;
 use telegraphos_cluster::{Cluster, Guest, GuestCommand, Output, Running};
-
-/// Signals of Linux.
-const KILL: i32 = 9;
-const CONT: i32 = 18;
-const STOP: i32 = 19;
 
 /// With which code a program ends that waited for what has gone, and what it says, in one of these ways.
 #[derive(Clone, Copy)]
@@ -79,10 +74,8 @@ fn stop(node: &Guest, process: &Running) -> Result<()> {
 
 /// Starts `tg-msg receiver` and `tg-msg sender`, and waits until what is sent has arrived.
 pub(crate) fn arrived(receiver: GuestCommand, sender: GuestCommand) -> Result<(Running, Running)> {
-    let mut receiver = receiver.keep_input_open().spawn()?;
-    receiver.wait_for_line(LIMIT, |line| line == "serving")?;
-    let mut sender = sender.spawn()?;
-    sender.wait_for_line(LIMIT, |line| line == "there")?;
+    let mut receiver = receiver.keep_input_open().until("serving")?;
+    let sender = sender.until("there")?;
     receiver.wait_for_line(LIMIT, |line| line == "there")?;
     Ok((receiver, sender))
 }
@@ -141,8 +134,7 @@ fn bring(to: &Guest, from: &Guest, state: State, gone: End) -> Result<(Running, 
 
 /// The receiver is stopped, and has no inbox for the sender, which has one for it.
 fn connecting(to: &Guest, receiver: GuestCommand, from: &Guest, sender: GuestCommand) -> Result<(Running, Running)> {
-    let mut receiver = receiver.keep_input_open().spawn()?;
-    receiver.wait_for_line(LIMIT, |line| line == "serving")?;
+    let receiver = receiver.keep_input_open().until("serving")?;
     stop(to, &receiver)?;
     let mut sender = sender.spawn()?;
     let said = sender.wait_for_line(LIMIT, |line| line.starts_with("connecting to "))?;
@@ -159,8 +151,7 @@ fn connecting(to: &Guest, receiver: GuestCommand, from: &Guest, sender: GuestCom
 /// The sender has gone that was connecting: the receiver continues, and others connect to it.
 fn others_connect(mut receiver: Running, sender: GuestCommand) -> Result<()> {
     receiver.signal(CONT)?;
-    let mut sender = sender.spawn()?;
-    sender.wait_for_line(LIMIT, |line| line == "there")?;
+    let _sender = sender.until("there")?;
     receiver.wait_for_line(LIMIT, |line| line == "there").map(drop).map_err(Into::into)
 }
 
@@ -190,7 +181,7 @@ pub(crate) fn process_dies(cluster: &Cluster) -> Result<()> {
         }
         all_of(told)
     })?;
-    nothing_is_left(cluster)?;
+    nothing_is_left_of(cluster, "msg")?;
     lives(cluster, "alive", "100000")
 }
 
@@ -227,7 +218,8 @@ fn lives(cluster: &Cluster, name: &str, bytes: &str) -> Result<()> {
     let sender = cluster.node(0).argv(&["tg-msg", "send", "1", name, "3", bytes]).spawn()?;
     server.write("\n")?;
     server.wait_for_line(LIMIT, |line| line == format!("{bytes} bytes with tag 3"))?;
-    ended_well(sender, "the sender failed")
+    sender.check(LIMIT)?;
+    Ok(())
 }
 
 /// A node loses its power, and has processes in each state, as receivers and as senders: those of other nodes are

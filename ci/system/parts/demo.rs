@@ -2,6 +2,7 @@
 //! The demonstration works, can fail, and its packets can be read.
 
 use crate::command;
+use crate::help::{Said, ends};
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,10 +30,8 @@ pub(crate) fn shows_its_table(scale: Scale) -> Result<()> {
     let at = |name: &str| directory.path().join(name).display().to_string();
     let (capture, picture) = (at("demo.pcapng"), at("demo.svg"));
     let arguments = ["--quiet", "demo", "--plain", "--picture", &picture, "--fabric", &format!("capture={capture}")];
-    let output = command(&arguments).output()?;
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let Said { out, err } = ends(&mut command(&arguments), 0)?;
     println!("{out}");
-    ensure!(output.status.code() == Some(0), "it ended with {}:\n{out}{err}", output.status);
     // One screen.
     ensure!(out.lines().count() <= 24 && out.lines().all(|line| line.len() <= 116), "it does not fit a screen:\n{out}");
     ensure!(!out.contains('\x1b') && err.is_empty(), "more than plain lines:\n{out}{err}");
@@ -67,9 +66,7 @@ fn dissected(capture: &Path, scale: Scale) -> Result<()> {
     if scale != Scale::Full {
         command.args(["-c", &SOME.to_string()]);
     }
-    let output = command.output()?;
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    ensure!(output.status.success(), "tshark ended with {}:\n{err}", output.status);
+    let out = ends(&mut command, 0)?.out;
     let mut named: BTreeMap<&str, u64> = BTreeMap::new();
     for (number, line) in out.lines().enumerate() {
         let mut fields = line.split('\t');
@@ -90,9 +87,7 @@ fn dissected(capture: &Path, scale: Scale) -> Result<()> {
 /// With a deliberate fault for each part, no check passes.
 pub(crate) fn finds_an_injected_corruption() -> Result<()> {
     let arguments = ["--quiet", "demo", "--inject-corruption", "--break", "load,atomic,queue,replicas,leave"];
-    let output = command(&arguments).output()?;
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    ensure!(output.status.code() == Some(1), "it ended with {}: expected 1\n{out}{err}", output.status);
+    let Said { out, err } = ends(&mut command(&arguments), 1)?;
     for line in LINES {
         let found = out.lines().find(|found| found.starts_with(line));
         ensure!(

@@ -2,14 +2,15 @@
 //! `telegraphos up -d`, and all that is done to a cluster which runs so.
 
 use crate::command;
-use crate::help::within;
-use crate::leftovers::{Started, nothing_left, processes_of};
+use crate::help::{Said, ended, ends, signal, within};
+use crate::leftovers::{nothing_left, processes_of};
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
+use telegraphos_testkit::Daemon;
 
 /// The cluster that runs beside the first one.
 const BESIDE: [&str; 2] = ["--cluster", "beside"];
@@ -35,24 +36,12 @@ impl Clusters<'_> {
 
     /// Its output, if it ends with this code.
     fn run(&self, args: &[&str], code: i32) -> Result<String> {
-        let output = self.command(args).output()?;
-        Ok(ended(&output, args, code)?.0)
+        Ok(ends(&mut self.command(args), code)?.out)
     }
 
-    /// What it says on stderr, if it ends with this code.
     fn refused(&self, args: &[&str], code: i32, words: &str) -> Result<()> {
-        let output = self.command(args).output()?;
-        let (_, errors) = ended(&output, args, code)?;
-        ensure!(errors.contains(words), "{args:?}: {words:?} is not in:\n{errors}");
-        Ok(())
+        crate::help::refused(self.command(args), code, &[words])
     }
-}
-
-fn ended(output: &Output, args: &[&str], code: i32) -> Result<(String, String)> {
-    let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
-    let found = output.status.code();
-    ensure!(found == Some(code), "{args:?} ended with {found:?}: expected {code}; it said:\n{out}{err}");
-    Ok((out, err))
 }
 
 pub(crate) fn serves_its_commands_until_down() -> Result<()> {
@@ -118,7 +107,7 @@ fn commands(clusters: &Clusters<'_>) -> Result<()> {
     // More than any window on the way.
     let input = "0123456789abcde\n".repeat(6000);
     child.stdin.take().context("no stdin")?.write_all(input.as_bytes())?;
-    let (out, err) = ended(&child.wait_with_output()?, &args, 7)?;
+    let Said { out, err } = ended(child.wait_with_output()?, 7)?;
     ensure!(out == format!("{input}node1\n"), "{} bytes came back of {}: {out}", out.len(), input.len());
     ensure!(err == "err\n", "its errors are {err:?}");
     ensure!(clusters.run(&["exec", "0", "--user", "root", "--", "id", "-u"], 0)? == "0\n", "it is not root");
@@ -143,12 +132,11 @@ fn gone(clusters: &Clusters<'_>, name: &str) -> Result<()> {
 /// Ctrl-C ends the command in the guest.
 fn interrupted(clusters: &Clusters<'_>) -> Result<()> {
     let args = ["exec", "0", "--", "sh", "-c", "echo begun; exec sleep 1000"];
-    let mut child = Started(clusters.command(&args).stdout(Stdio::piped()).spawn()?);
+    let mut child = Daemon::start(clusters.command(&args).stdout(Stdio::piped()));
     let mut line = String::new();
-    BufReader::new(child.0.stdout.take().context("no stdout")?).read_line(&mut line)?;
+    BufReader::new(child.stdout.take().context("no stdout")?).read_line(&mut line)?;
     ensure!(line == "begun\n" && runs(clusters, "sleep")?, "it has not begun: {line:?}");
-    let killed = Command::new("kill").args(["-INT", &child.0.id().to_string()]).status()?;
-    ensure!(killed.success(), "kill says {killed}");
+    signal(child.id(), "INT")?;
     let code = crate::leftovers::end(&mut child)?;
     ensure!(code == Some(130), "interrupted it ended with {code:?}: expected 130");
     gone(clusters, "sleep")
@@ -156,7 +144,7 @@ fn interrupted(clusters: &Clusters<'_>) -> Result<()> {
 
 /// A client that does not read holds up nothing else, and its command ends with it.
 fn unread(clusters: &Clusters<'_>) -> Result<()> {
-    let client = Started(clusters.command(&["exec", "0", "--", "cat", "/dev/zero"]).stdout(Stdio::piped()).spawn()?);
+    let client = Daemon::start(clusters.command(&["exec", "0", "--", "cat", "/dev/zero"]).stdout(Stdio::piped()));
     // Its command is stopped at some MiB.
     within(|| {
         let state = clusters.run(&["exec", "0", "--", "sh", "-c", "cut -d' ' -f3 /proc/$(pidof cat)/stat"], 0)?;
@@ -229,13 +217,11 @@ fn killed_beside(clusters: &Clusters<'_>) -> Result<()> {
     let with = |args: &[&'static str]| -> Vec<&'static str> { [args, &BESIDE].concat() };
     let mut up = clusters.command(&with(&["up", "-d", "--nodes", "1"]));
     // The first one has the right to the machine.
-    let output = up.env_remove("TELEGRAPHOS_EXCLUSIVE").output()?;
-    ended(&output, &["up", "-d", "--cluster", "beside"], 0)?;
+    ends(up.env_remove("TELEGRAPHOS_EXCLUSIVE"), 0)?;
     let all = processes_of(clusters.0);
     let is_it = |line: &str| line.contains("up.beside") && line.contains("-machine");
     let (pid, _) = all.iter().find(|(_, line)| is_it(line)).with_context(|| format!("no QEMU: {all:?}"))?;
-    let killed = Command::new("kill").arg("-9").arg(pid.to_string()).status()?;
-    ensure!(killed.success(), "kill says {killed}");
+    signal(*pid, "KILL")?;
     within(|| {
         let said = clusters.command(&with(&["status"])).output()?.stderr;
         ensure!(String::from_utf8_lossy(&said).contains("has ended"), "it still runs");

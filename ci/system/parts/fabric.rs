@@ -5,14 +5,15 @@
 
 mod load;
 
+use crate::rings::snapshot;
 use anyhow::{Context, Result, ensure};
 use load::{Counts, Load, NODES};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use telegraphos_cluster::client::{self, ClientError, Guest, MEMORY};
-use telegraphos_cluster::control::snapshot::{Snapshot, TrunkEnd};
-use telegraphos_cluster::control::{ControlClient, Request, Response, Target};
+use telegraphos_cluster::control::snapshot::TrunkEnd;
+use telegraphos_cluster::control::{ControlClient, Request, Target};
 use telegraphos_cluster::{Boards, ProgressMode, Row, Settings};
 use telegraphos_testkit::Scale;
 use telegraphos_wire::{NodeId, Rights, Status, event};
@@ -36,13 +37,6 @@ fn set_faults(control: &mut ControlClient, trunk: &str, faults: &str) -> Result<
     let on = Target::Trunk(trunk.to_owned());
     control.request(&Request::SetFaults { on, faults: faults.parse()? })?;
     Ok(())
-}
-
-fn snapshot(control: &mut ControlClient) -> Result<Snapshot> {
-    match control.request(&Request::Statistics {})? {
-        Response::Statistics(snapshot) => Ok(snapshot),
-        other => anyhow::bail!("statistics are {other:?}"),
-    }
 }
 
 fn trunk(control: &mut ControlClient, name: &str) -> Result<TrunkEnd> {
@@ -229,17 +223,18 @@ pub(crate) fn a_long_partition_is_reported_and_heals() -> Result<()> {
 
     set_faults(&mut control, "middle-right", "down")?;
     let (here, there): (&[NodeId], &[NodeId]) = (&[0, 1, 2], &[3]);
+    let lost = |node| if there.contains(&node) { here } else { there };
     // In flight before the partition is detected: stores and an atomic.
     let mut launched = Vec::new();
     for node in all {
-        let lost = if there.contains(&node) { here } else { there };
+        let lost = lost(node);
         launched.push(boards.ask(node.into(), |guest| {
             guest.client.store(client::WINDOW, place(node, lost[0], 1), &8u64.to_le_bytes())?;
             guest.begin_add(1, lost[0], lost[0], 8 * (16 * u64::from(node) + 2), 1)
         })?);
     }
     for node in all {
-        let lost = if there.contains(&node) { here } else { there };
+        let lost = lost(node);
         notified(&mut boards.guests_mut()[usize::from(node)], lost, false).with_context(|| format!("node {node}"))?;
         let cookie = launched[usize::from(node)];
         boards.ask(node.into(), |guest| {
@@ -253,7 +248,7 @@ pub(crate) fn a_long_partition_is_reported_and_heals() -> Result<()> {
     }
     // Dead imports are closed; the others are as good as before.
     for node in all {
-        let lost = if there.contains(&node) { here } else { there };
+        let lost = lost(node);
         for peer in lost {
             boards.ask(node.into(), |guest| guest.close_import(*peer))?;
         }
@@ -264,7 +259,7 @@ pub(crate) fn a_long_partition_is_reported_and_heals() -> Result<()> {
 
     set_faults(&mut control, "middle-right", "")?;
     for node in all {
-        let lost = if there.contains(&node) { here } else { there };
+        let lost = lost(node);
         notified(&mut boards.guests_mut()[usize::from(node)], lost, true).with_context(|| format!("node {node}"))?;
         for peer in lost {
             boards.ask(node.into(), |guest| guest.import(*peer, &pages[usize::from(*peer)], ALL))?;
@@ -356,13 +351,7 @@ pub(crate) fn what_does_not_fit_is_named() -> Result<()> {
     };
     let fabric =
         |name: &str| role("__fabric", &["--listen", "left.socket", "--topology", "topology.toml", "--process", name]);
-    let refused = |mut command: std::process::Command, parts: &[&str]| -> Result<()> {
-        let output = command.output()?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.code() == Some(1), "{command:?} ended with {}: {said}", output.status);
-        ensure!(parts.iter().all(|part| said.contains(part)), "{parts:?} are not in {said}");
-        Ok(())
-    };
+    let refused = |command, parts: &[&str]| crate::help::refused(command, 1, parts);
     let at = format!("{TRANSPORT}:127.0.0.1:{port}");
     refused(fabric("right"), &["trunk left-right", &at, "another process has this port", "choose another"])?;
     refused(fabric("centre"), &["--process is centre", "expected one of left, right"])?;

@@ -4,12 +4,38 @@
 use anyhow::{Context, Result, ensure};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use telegraphos_cluster::{Cluster, Guest, Running};
+use telegraphos_agent::Figure;
+use telegraphos_cluster::{Cluster, Guest, GuestCommand, Running};
 use telegraphos_wire::regs::Register;
 
 /// No wait of a test is longer for what takes some seconds at most on a machine that has nothing else to do: it says
 /// whether something comes at all, and nothing of speed.
 pub(crate) const LIMIT: Duration = Duration::from_secs(180);
+
+/// Signals of Linux.
+pub(crate) const BUS: i32 = 7;
+pub(crate) const KILL: i32 = 9;
+pub(crate) const CONT: i32 = 18;
+pub(crate) const STOP: i32 = 19;
+
+/// Programs of guests that say when they are ready.
+pub(crate) trait Start {
+    /// Starts it, and waits until it says this.
+    fn until(self, line: &str) -> Result<Running>;
+
+    /// The same with a line that begins so.
+    fn until_begins(self, with: &str) -> Result<Running>;
+}
+
+impl Start for GuestCommand {
+    fn until(self, line: &str) -> Result<Running> {
+        Ok(self.spawn_until(LIMIT, |said| said == line)?)
+    }
+
+    fn until_begins(self, with: &str) -> Result<Running> {
+        Ok(self.spawn_until(LIMIT, |said| said.starts_with(with))?)
+    }
+}
 
 /// A process of a guest that exports a segment until it is dropped.
 pub(crate) struct Export {
@@ -30,8 +56,7 @@ impl Export {
     }
 
     fn with(guest: &Guest, name: &str, argv: &[&str]) -> Result<Export> {
-        let mut process = guest.argv(argv).keep_input_open().spawn()?;
-        process.wait_for_line(LIMIT, |line| line.starts_with("exported"))?;
+        let process = guest.argv(argv).keep_input_open().until_begins("exported")?;
         Ok(Export { process, node: guest.node(), name: name.to_owned() })
     }
 
@@ -63,10 +88,65 @@ impl Export {
     }
 }
 
+/// What a command of the host has said.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Said {
+    /// All of these are in what it said on stderr.
+    pub(crate) fn names(&self, words: &[&str]) -> Result<()> {
+        words.iter().try_for_each(|word| {
+            ensure!(self.err.contains(word), "{word:?} is not in what it said:\n{}", self.err);
+            Ok(())
+        })
+    }
+}
+
+/// Runs a command, which ends with this code.
+pub(crate) fn ends(command: &mut Command, code: i32) -> Result<Said> {
+    ended(command.output()?, code).with_context(|| format!("{command:?}"))
+}
+
+pub(crate) fn ended(output: std::process::Output, code: i32) -> Result<Said> {
+    let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    let status = output.status;
+    ensure!(status.code() == Some(code), "it ended with {status}: expected {code}; it said:\n{out}{err}");
+    Ok(Said { out, err })
+}
+
+/// Runs a command, expects this exit code, and all these words in what it says on stderr.
+pub(crate) fn refused(mut command: Command, code: i32, words: &[&str]) -> Result<()> {
+    ends(&mut command, code)?.names(words)
+}
+
 pub(crate) fn hex(text: &str) -> Result<u64> {
     let text = text.trim();
     let digits = text.strip_prefix("0x").with_context(|| format!("{text:?} is no number"))?;
     u64::from_str_radix(digits, 16).with_context(|| format!("{text:?} is no number"))
+}
+
+/// How many stores `tg-flood` has issued, or `tg-watch` has seen.
+pub(crate) fn stores_of(said: &str) -> Option<u64> {
+    said.lines().find_map(|line| match Figure::parse(line) {
+        Some(Figure::Flood { stores, .. } | Figure::Watched { stores, .. }) => Some(stores),
+        _ => None,
+    })
+}
+
+/// Plugs a board in, and waits for its device.
+pub(crate) fn plug(guest: &Guest) -> Result<()> {
+    guest.device_add()?;
+    Ok(guest.wait_for_device()?)
+}
+
+/// The same with a new HIB: QEMU never connects to it by itself, only a new plug brings the board back.
+pub(crate) fn plug_anew(guest: &Guest) -> Result<()> {
+    guest.device_del()?;
+    guest.restart_hib()?;
+    plug(guest)
 }
 
 /// Two nodes' processes store into and load from each other's memory, and the owner sees it.
@@ -141,7 +221,7 @@ pub(crate) fn without_power(node: &Guest, work: impl FnOnce(Instant) -> Result<(
 }
 
 /// Runs something for each of these guests at once; the first error.
-pub(crate) fn at_once<T: Send>(guests: &[&Guest], work: impl Fn(&Guest) -> Result<T> + Sync) -> Result<Vec<T>> {
+pub(crate) fn at_once<T: Send>(guests: &[Guest], work: impl Fn(&Guest) -> Result<T> + Sync) -> Result<Vec<T>> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = guests.iter().map(|guest| scope.spawn(|| work(guest))).collect();
         threads.into_iter().map(|t| t.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
@@ -152,7 +232,7 @@ pub(crate) fn at_once<T: Send>(guests: &[&Guest], work: impl Fn(&Guest) -> Resul
 const LAB: &str = "/lib/telegraphos/telegraphos_lab.ko";
 
 /// Does something while these guests have the module for comparisons.
-pub(crate) fn with_lab<T>(guests: &[&Guest], work: impl FnOnce() -> Result<T>) -> Result<T> {
+pub(crate) fn with_lab<T>(guests: &[Guest], work: impl FnOnce() -> Result<T>) -> Result<T> {
     let as_root = |argv: &[&str]| at_once(guests, |guest| guest.argv(argv).as_root().check().map_err(Into::into));
     as_root(&["insmod", LAB])?;
     let done = work();
@@ -203,7 +283,8 @@ impl Drop for Held {
     }
 }
 
-fn signal(pid: u32, signal: &str) -> Result<()> {
+/// Sends a signal to a process of the host.
+pub(crate) fn signal(pid: u32, signal: &str) -> Result<()> {
     let status = Command::new("kill").arg(format!("-{signal}")).arg(pid.to_string()).status()?;
     ensure!(status.success(), "kill -{signal} {pid} says {status}");
     Ok(())

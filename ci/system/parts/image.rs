@@ -2,7 +2,7 @@
 //! One system image (SPEC item 38): a daemon on each node, and tasks anywhere.
 
 use crate::deaths::told;
-use crate::help::{LIMIT, register, within, without_power};
+use crate::help::{KILL, LIMIT, register, within, without_power};
 use crate::processes;
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
@@ -11,8 +11,6 @@ use std::time::{Duration, Instant};
 use telegraphos_cluster::{Cluster, Guest, Output, Running, User};
 use telegraphos_wire::regs::Register;
 
-const KILL: i32 = 9;
-
 fn daemon(node: &Guest) -> Result<Running> {
     // One that a part before has killed may not have gone yet.
     within(|| {
@@ -20,9 +18,7 @@ fn daemon(node: &Guest) -> Result<Running> {
         ensure!(left.is_empty(), "daemons of node {}: {left:?}", node.node());
         Ok(())
     })?;
-    let mut daemon = node.sh("exec tgd 2>&1").as_root().spawn()?;
-    daemon.wait_for_line(LIMIT, |line| line.contains("tgd begins"))?;
-    Ok(daemon)
+    Ok(node.sh("exec tgd 2>&1").as_root().spawn_until(LIMIT, |line| line.contains("tgd begins"))?)
 }
 
 /// A daemon on each node, and all have heard of each other. They end when this is dropped.
@@ -55,11 +51,31 @@ fn says(node: &Guest, words: &[&str], code: u8, expected: &[&str]) -> Result<Str
 }
 
 fn says_as(user: User, node: &Guest, words: &[&str], code: u8, expected: &[&str]) -> Result<String> {
-    let output = node.argv(words).user(user).limit(LIMIT).run()?;
+    let process = node.argv(words).user(user).spawn()?;
+    ends(process, code, expected).with_context(|| format!("{words:?}"))
+}
+
+/// Waits for the end of a process, with this code, having said this.
+fn ends(process: Running, code: u8, expected: &[&str]) -> Result<String> {
+    let output = process.wait_for(LIMIT)?;
     let said = format!("{}{}", output.stdout, output.stderr);
     let right = output.status.code() == code && expected.iter().all(|words| said.contains(words));
-    ensure!(right, "{words:?}: {}: {said}: expected code {code} and {expected:?}", output.status);
+    ensure!(right, "{}: {said}: expected code {code} and {expected:?}", output.status);
     Ok(said)
+}
+
+/// A command says this after a while, and returns 0.
+fn comes_to_say(node: &Guest, words: &[&str], expected: &[&str]) -> Result<()> {
+    within(|| says(node, words, 0, expected).map(drop))
+}
+
+/// Waits until so many tasks are listed.
+fn tasks_come_to(node: &Guest, count: usize) -> Result<()> {
+    within(|| {
+        let listed = says(node, &["tg-task", "list"], 0, &[])?;
+        ensure!(listed.lines().count() == count, "{listed}");
+        Ok(())
+    })
 }
 
 /// A task that runs until it is ended, of a master that waits for it: the master, and the task.
@@ -170,10 +186,8 @@ pub(crate) fn signals(cluster: &Cluster) -> Result<()> {
     // The shell has its trap by now, or is ended by the signal: both are ends, only one is right.
     telegraphos_cluster::sleep(Duration::from_millis(500))?;
     kill("USR1", 0, "")?;
-    let output = master.wait_for(LIMIT)?;
-    ensure!(output.status.code() == 3, "{}: {}", output.status, output.stdout);
-    let output = waits.wait_for(LIMIT)?;
-    ensure!(output.status.code() == 3 && output.stdout.contains("exit code 3"), "{}", output.stdout);
+    ends(master, 3, &[])?;
+    ends(waits, 3, &["exit code 3"])?;
     kill("TERM", 1, "No such process")?;
     says(far, &["tg-task", "wait", &task], 3, &["exit code 3"])?;
     // The kernel of that node decides, as for all callers.
@@ -183,8 +197,7 @@ pub(crate) fn signals(cluster: &Cluster) -> Result<()> {
     let (master, task) = sleeper(near, "1", "sleep 982")?;
     says(far, &["tg-task", "kill", "-s", "STOP", &task], 0, &[])?;
     says(far, &["tg-task", "kill", "-s", "SIGKILL", &task], 0, &[])?;
-    let output = master.wait_for(LIMIT)?;
-    ensure!(output.status.code() == 137, "{}", output.status);
+    ends(master, 137, &[])?;
     no_sleeper_is_left(cluster)
 }
 
@@ -193,14 +206,10 @@ pub(crate) fn least_loaded_and_partitions(cluster: &Cluster) -> Result<()> {
     let mut daemons = daemons(cluster)?;
     let node = cluster.node(0);
     let masters = ["0", "2"].map(|on| node.argv(&["tg-spawn", "-N", on, "-n", "12", "sleep", "983"]).spawn());
-    within(|| {
-        let listed = says(node, &["tg-task", "list"], 0, &[])?;
-        ensure!(listed.lines().count() == 24, "{listed}");
-        Ok(())
-    })?;
+    tasks_come_to(node, 24)?;
     for from in cluster.guests() {
         // Of the other nodes' load it learns by their alive messages.
-        within(|| says(from, &["tg-spawn", "hostname"], 0, &["node1"]).map(drop))?;
+        comes_to_say(from, &["tg-spawn", "hostname"], &["node1"])?;
     }
     let said = says(node, &["tg-spawn", "-n", "4", "hostname"], 0, &["node0", "node2"])?;
     ensure!(said.matches("node1").count() == 2, "one after the other, the least loaded first: {said}");
@@ -219,7 +228,7 @@ pub(crate) fn least_loaded_and_partitions(cluster: &Cluster) -> Result<()> {
     partition(&["create", "a/b", "1"], 1, &["expected 1 to 32 letters"])?;
     partition(&["delete", "none"], 1, &["there is no partition \"none\""])?;
     for guest in cluster.guests() {
-        within(|| says(guest, &["tg-task", "partition", "list"], 0, &["batch\t0 1"]).map(drop))?;
+        comes_to_say(guest, &["tg-task", "partition", "list"], &["batch\t0 1"])?;
     }
     let said = says(cluster.node(2), &["tg-spawn", "-P", "batch", "-n", "8", "hostname"], 0, &["node0", "node1"])?;
     ensure!(!said.contains("node2"), "outside of the partition: {said}");
@@ -231,7 +240,7 @@ pub(crate) fn least_loaded_and_partitions(cluster: &Cluster) -> Result<()> {
     // A daemon that comes later is notified.
     drop(daemons.pop());
     let _again = daemon(cluster.node(2))?;
-    within(|| says(cluster.node(2), &["tg-task", "partition", "list"], 0, &["batch\t0 1"]).map(drop))?;
+    comes_to_say(cluster.node(2), &["tg-task", "partition", "list"], &["batch\t0 1"])?;
     partition(&["delete", "batch"], 0, &[])?;
     within(|| {
         let said = says(cluster.node(2), &["tg-task", "partition", "list"], 0, &[])?;
@@ -281,25 +290,16 @@ pub(crate) fn master_dies(cluster: &Cluster) -> Result<()> {
         master?.0.signal(KILL)?;
     }
     no_sleeper_is_left(cluster)?;
-    within(|| {
-        let listed = says(node, &["tg-task", "list"], 0, &[])?;
-        ensure!(listed.is_empty(), "{listed}");
-        Ok(())
-    })?;
+    tasks_come_to(node, 0)?;
 
     // A daemon is killed: its tasks end with it, and its clients are notified.
     let (master, _) = sleeper(node, "1", "sleep 986")?;
     let own = cluster.node(1).sh("exec tg-spawn -N 2 sleep 987 2>&1").spawn()?;
-    within(|| {
-        let listed = says(node, &["tg-task", "list"], 0, &[])?;
-        ensure!(listed.lines().count() == 2, "{listed}");
-        Ok(())
-    })?;
+    tasks_come_to(node, 2)?;
     // What looks for them finds them.
     ensure!(!sleepers(cluster.node(1))?.is_empty(), "the task of node 1 is not found");
     signal_daemon(cluster.node(1), "-9")?;
-    let output = master.wait_for(LIMIT)?;
-    ensure!(output.status.code() == 125 && output.stdout.contains("node lost"), "{}", output.stdout);
+    ends(master, 125, &["node lost"])?;
     let output = own.wait_for(LIMIT)?;
     ensure!(output.stdout.contains("closed the connection"), "{}: {}", output.status, output.stdout);
     no_sleeper_is_left(cluster)?;
@@ -313,8 +313,7 @@ pub(crate) fn master_dies(cluster: &Cluster) -> Result<()> {
         signal_daemon(guest, "-15")?;
     }
     for daemon in daemons.into_iter().chain([again]) {
-        let output = daemon.wait_for(LIMIT)?;
-        ensure!(output.status.success(), "{}: {}", output.status, output.stdout);
+        daemon.check(LIMIT)?;
     }
     no_sleeper_is_left(cluster)?;
     processes::nothing_is_left_of(cluster, "tgd")
@@ -327,19 +326,15 @@ pub(crate) fn node_declared_dead_by_mistake(cluster: &Cluster) -> Result<()> {
     let (master, task) = sleeper(node, "1", "sleep 989")?;
     // One whose master is on the node that does not run.
     let orphan = target.sh("exec tg-spawn -v -N 2 sleep 980 2>&1").spawn()?;
-    within(|| {
-        let listed = says(node, &["tg-task", "list"], 0, &[])?;
-        ensure!(listed.lines().count() == 2, "{listed}");
-        Ok(())
-    })?;
+    tasks_come_to(node, 2)?;
     let wait = node.argv(&["tg-task", "wait-node", "1"]).spawn()?;
-    within(|| says(other, &["tg-task", "kill", "-s", "0", &task], 0, &[]).map(drop))?;
+    comes_to_say(other, &["tg-task", "kill", "-s", "0", &task], &[])?;
     let begun = Instant::now();
     target.qmp("stop", json!({}))?;
     let declared = master.wait_for(LIMIT).and_then(|master| Ok((master, wait.wait_for(LIMIT)?)));
     let took = begun.elapsed();
     // Each daemon finds out by itself.
-    let dead = within(|| says(other, &["tg-task", "nodes"], 0, &["1\tdead"]).map(drop));
+    let dead = comes_to_say(other, &["tg-task", "nodes"], &["1\tdead"]);
     // Whatever came of it: the parts after this one need the node.
     target.qmp("cont", json!({}))?;
     let (master, wait) = declared?;
@@ -367,18 +362,14 @@ pub(crate) fn node_dies(cluster: &Cluster) -> Result<()> {
     let (master, task) = sleeper(node, "1", "sleep 989")?;
     // One whose master is there.
     let _orphan = target.argv(&["tg-spawn", "-N", "2", "sleep", "980"]).spawn()?;
-    within(|| {
-        let listed = says(node, &["tg-task", "list"], 0, &[])?;
-        ensure!(listed.lines().count() == 2, "{listed}");
-        Ok(())
-    })?;
+    tasks_come_to(node, 2)?;
     let waits = [
         ("a wait", 1, other.argv(&["tg-task", "wait", &task]).spawn()?),
         ("a wait for it twice", 2, other.argv(&["tg-task", "wait", &task, &task]).spawn()?),
         ("a wait for the node", 1, node.argv(&["tg-task", "wait-node", "1"]).spawn()?),
         ("the master", 1, master),
     ];
-    within(|| says(other, &["tg-task", "kill", "-s", "0", &task], 0, &[]).map(drop))?;
+    comes_to_say(other, &["tg-task", "kill", "-s", "0", &task], &[])?;
     without_power(target, |begun| {
         for (what, times, wait) in waits {
             let output = told(what, wait, begun)?;
@@ -426,13 +417,15 @@ pub(crate) fn bad_input(cluster: &Cluster) -> Result<()> {
     says(node, &["tg-task", "wait", "1.999999"], 125, &["gone, exit code unknown"])?;
     says(node, &["tg-task", "dance"], 2, &["\"dance\" is not one of tg-task's"])?;
     // More clients than there may be are refused; others are served after that.
-    let mut holder = node.argv(&["tg-hostile-tgd", "places"]).keep_input_open().spawn()?;
-    holder.wait_for_line(LIMIT, |line| line.contains(" held: "))?;
+    let holder = node
+        .argv(&["tg-hostile-tgd", "places"])
+        .keep_input_open()
+        .spawn_until(LIMIT, |line| line.contains(" held: "))?;
     let refusal = "expected at most 48 of that user now, and 48 of one user ever";
     says(node, &["tg-task", "nodes"], 1, &[refusal])?;
     holder.signal(KILL)?;
-    within(|| says(node, &["tg-task", "nodes"], 0, &["alive"]).map(drop))?;
-    within(|| says(node, &["tg-spawn", "-n", "3", "true"], 0, &[]).map(drop))
+    comes_to_say(node, &["tg-task", "nodes"], &["alive"])?;
+    comes_to_say(node, &["tg-spawn", "-n", "3", "true"], &[])
 }
 
 /// What users do to a daemon, all at once and as much as they can, is refused to them alone: no node dies of it, no
@@ -452,9 +445,7 @@ pub(crate) fn hostile_users(cluster: &Cluster) -> Result<()> {
     // Three users hold all places that they get.
     let hold = |uid: &str| -> Result<Running> {
         let words = ["tg-hostile-tgd", "--user", uid, "places"];
-        let mut holder = node.argv(&words).as_root().keep_input_open().spawn()?;
-        holder.wait_for_line(LIMIT, |line| line.contains(" held: "))?;
-        Ok(holder)
+        Ok(node.argv(&words).as_root().keep_input_open().spawn_until(LIMIT, |line| line.contains(" held: "))?)
     };
     let holders = ["2001", "2002", "2003"].map(hold);
     let holders = holders.into_iter().collect::<Result<Vec<_>>>()?;
@@ -463,13 +454,12 @@ pub(crate) fn hostile_users(cluster: &Cluster) -> Result<()> {
     for holder in &holders {
         holder.signal(KILL)?;
     }
-    within(|| says(node, &["tg-hostile-tgd", "frames"], 0, &["8 kinds of frames"]).map(drop))?;
+    comes_to_say(node, &["tg-hostile-tgd", "frames"], &["8 kinds of frames"])?;
 
     // More letters than may be on their way, of two users at once.
     let other = node.argv(&["tg-hostile-tgd", "--user", "2001", "letters", "1"]).as_root().spawn()?;
     println!("  {}", says(node, &["tg-hostile-tgd", "letters", "1"], 0, &[" done, "])?.trim());
-    let other = other.wait_for(LIMIT)?;
-    ensure!(other.status.success(), "{}: {}{}", other.status, other.stdout, other.stderr);
+    other.check(LIMIT)?;
     says_as(User::Root, node, &["tg-task", "kill", "-s", "0", &task], 0, &[])?;
 
     let pid = daemons_of(node)?.pop().context("no daemon")?;
@@ -486,8 +476,7 @@ pub(crate) fn hostile_users(cluster: &Cluster) -> Result<()> {
     let after = incarnations(&nodes()?);
     ensure!(after == before, "incarnations {after:?} after {before:?}");
     says_as(User::Root, node, &["tg-task", "kill", &task], 0, &[])?;
-    let output = master.wait_for(LIMIT)?;
-    ensure!(output.status.code() == 143, "{}: {}", output.status, output.stdout);
+    ends(master, 143, &[])?;
     drop(daemons);
     Ok(())
 }

@@ -2,22 +2,12 @@
 //! Bad input that reaches the system from the host: each has a message that names the thing, the value and the remedy.
 
 use crate::command;
+use crate::help::refused;
 use anyhow::{Result, ensure};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use telegraphos_cluster::Cluster;
-
-/// Runs the command, expects this exit code, and all these words in what it says on stderr.
-pub(crate) fn refused(mut command: std::process::Command, code: i32, words: &[&str]) -> Result<()> {
-    let output = command.output()?;
-    let text = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.code() == Some(code), "ended with {}: expected {code}; it said:\n{text}", output.status);
-    for word in words {
-        ensure!(text.contains(word), "{word:?} is not in what it said:\n{text}");
-    }
-    Ok(())
-}
 
 pub(crate) fn a_directory_for_sockets_that_cannot_be_written() -> Result<()> {
     // Not even root can write there.

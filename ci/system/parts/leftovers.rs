@@ -2,24 +2,21 @@
 //! Nothing is left behind, however the command ends.
 
 use crate::command;
-use crate::help::{LIMIT, within};
+use crate::help::{LIMIT, signal, within};
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
-
-/// Signals by their number on Linux.
-const INT: i32 = 2;
-const KILL: i32 = 9;
+use telegraphos_testkit::Daemon;
 
 pub(crate) fn interrupt_at_any_time_leaves_nothing() -> Result<()> {
     let dir = tempfile::tempdir()?;
     // While QEMU is looked for; while HIBs and QEMUs start; while guests boot.
     for delay in [100, 700, 2000] {
-        let mut child = up(dir.path())?;
+        let mut child = up(dir.path());
         std::thread::sleep(Duration::from_millis(delay));
-        signal(&child, INT)?;
+        signal(child.id(), "INT")?;
         let code = end(&mut child)?;
         ensure!(code == Some(130), "interrupted after {delay} ms it ended with {code:?}: expected 130");
         nothing_left(dir.path()).with_context(|| format!("interrupted after {delay} ms"))?;
@@ -31,14 +28,9 @@ pub(crate) fn an_interrupted_measurement_leaves_nothing() -> Result<()> {
     let dir = tempfile::tempdir()?;
     // While boards start; while they are measured.
     for processes in [5, 18] {
-        let mut child = start(&["--quiet", "bench", "--replicas", "--rounds", "100000", "--run-dir"], dir.path())?;
-        let begun = Instant::now();
-        while processes_of(dir.path()).len() < processes {
-            ensure!(begun.elapsed() < Duration::from_secs(600), "{processes} processes did not start in 600 s");
-            ensure!(child.0.try_wait()?.is_none(), "it ended by itself");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        signal(&child, INT)?;
+        let mut child = start(&["--quiet", "bench", "--replicas", "--rounds", "100000", "--run-dir"], dir.path());
+        wait_for_processes(&mut child, dir.path(), processes, Duration::from_secs(600))?;
+        signal(child.id(), "INT")?;
         let code = end(&mut child)?;
         ensure!(code == Some(130), "interrupted with {processes} processes it ended with {code:?}: expected 130");
         nothing_left(dir.path()).with_context(|| format!("interrupted with {processes} processes"))?;
@@ -55,61 +47,47 @@ pub(crate) fn even_a_killed_harness_takes_its_children_along() -> Result<()> {
 /// Kills a harness when its cluster, divided in this way, has so many processes.
 fn killed(processes: &str, count: usize) -> Result<()> {
     let dir = tempfile::tempdir()?;
-    let mut child = start(&["--quiet", "up", "--nodes", "2", "--processes", processes, "--run-dir"], dir.path())?;
-    let begun = Instant::now();
-    while processes_of(dir.path()).len() < count {
-        let late = format!("{count} processes did not start: {:?}", processes_of(dir.path()));
-        ensure!(begun.elapsed() < LIMIT, late);
-        ensure!(child.0.try_wait()?.is_none(), "it ended by itself");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    signal(&child, KILL)?;
+    let mut child = start(&["--quiet", "up", "--nodes", "2", "--processes", processes, "--run-dir"], dir.path());
+    wait_for_processes(&mut child, dir.path(), count, LIMIT)?;
+    signal(child.id(), "KILL")?;
     end(&mut child)?;
     none_runs(dir.path())?;
     // The directory stays; the next start removes it.
     ensure!(fs::read_dir(dir.path())?.count() == 1, "the killed harness's directory was expected");
-    let mut next = up(dir.path())?;
-    let begun = Instant::now();
-    while processes_of(dir.path()).is_empty() {
-        ensure!(begun.elapsed() < LIMIT, "the next one does not start");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let mut next = up(dir.path());
+    wait_for_processes(&mut next, dir.path(), 1, LIMIT).context("the next one")?;
     ensure!(fs::read_dir(dir.path())?.count() == 1, "the next start did not remove the killed harness's directory");
-    signal(&next, INT)?;
+    signal(next.id(), "INT")?;
     end(&mut next)?;
     nothing_left(dir.path())
 }
 
-/// A command that was started. A test that fails must not leave it: it would keep the lock of all clusters.
-pub(crate) struct Started(pub(crate) Child);
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        // It has ended, unless the test has failed.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+/// Waits until a command's cluster in this directory has so many processes.
+fn wait_for_processes(child: &mut Daemon, dir: &Path, count: usize, limit: Duration) -> Result<()> {
+    let begun = Instant::now();
+    while processes_of(dir).len() < count {
+        let late = format!("{count} processes did not start in {limit:?}: {:?}", processes_of(dir));
+        ensure!(begun.elapsed() < limit, late);
+        ensure!(child.try_wait()?.is_none(), "it ended by itself");
+        std::thread::sleep(Duration::from_millis(5));
     }
-}
-
-fn up(dir: &Path) -> Result<Started> {
-    start(&["--quiet", "up", "--nodes", "2", "--run-dir"], dir)
-}
-
-fn start(arguments: &[&str], dir: &Path) -> Result<Started> {
-    let mut command = command(arguments);
-    Ok(Started(command.arg(dir).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?))
-}
-
-fn signal(child: &Started, signal: i32) -> Result<()> {
-    let status = std::process::Command::new("kill").arg(format!("-{signal}")).arg(child.0.id().to_string()).status()?;
-    ensure!(status.success(), "kill says {status}");
     Ok(())
 }
 
-pub(crate) fn end(child: &mut Started) -> Result<Option<i32>> {
+fn up(dir: &Path) -> Daemon {
+    start(&["--quiet", "up", "--nodes", "2", "--run-dir"], dir)
+}
+
+/// Starts a command. A test that fails does not leave it: it would keep the lock of all clusters.
+fn start(arguments: &[&str], dir: &Path) -> Daemon {
+    let mut command = command(arguments);
+    Daemon::start(command.arg(dir).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()))
+}
+
+pub(crate) fn end(child: &mut Daemon) -> Result<Option<i32>> {
     let begun = Instant::now();
     loop {
-        if let Some(status) = child.0.try_wait()? {
+        if let Some(status) = child.try_wait()? {
             return Ok(status.code());
         }
         if begun.elapsed() > LIMIT {

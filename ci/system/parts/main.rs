@@ -100,23 +100,34 @@ fn main() -> ExitCode {
     code
 }
 
-/// A part that uses a booted cluster, and its name.
-type Part<'a> = (&'a str, &'a dyn Fn(&Cluster) -> anyhow::Result<()>);
+/// A part that uses what several parts use, and its name.
+type Part<'a, T> = (&'a str, &'a dyn Fn(&T) -> anyhow::Result<()>);
 
-/// Boots a cluster for these parts if one of them is wanted; a cluster that does not boot fails them all.
-fn with_cluster(suite: &mut Suite, name: &str, builder: Builder, parts: &[Part<'_>]) {
+/// Makes what these parts use if one of them is wanted; if it cannot be made they all fail. `crash` is what it says of
+/// a crash, for a part that fails.
+fn with<T>(
+    suite: &mut Suite,
+    make: impl FnOnce() -> anyhow::Result<T>,
+    crash: impl Fn(&T) -> Option<String>,
+    parts: &[Part<'_, T>],
+) {
     let names: Vec<&str> = parts.iter().map(|(name, _)| *name).collect();
-    let booted = suite.selects(&names).then(|| builder.settings(settings(name)).boot().map_err(|e| e.to_string()));
+    let made = suite.selects(&names).then(|| make().map_err(|e| format!("{e:#}")));
     for (name, body) in parts {
-        suite.part(name, || match &booted {
-            Some(Ok(cluster)) => body(cluster).map_err(|e| match cluster.guests().iter().find_map(whole::crash) {
+        suite.part(name, || match &made {
+            Some(Ok(made)) => body(made).map_err(|e| match crash(made) {
                 Some(crash) => e.context(crash),
                 None => e,
             }),
-            Some(Err(e)) => anyhow::bail!("no cluster: {e}"),
-            None => anyhow::bail!("no cluster was booted"),
+            Some(Err(e)) => anyhow::bail!("there is nothing to look at: {e}"),
+            None => anyhow::bail!("nothing was made"),
         });
     }
+}
+
+fn with_cluster(suite: &mut Suite, name: &str, builder: Builder, parts: &[Part<'_, Cluster>]) {
+    let boot = || builder.settings(settings(name)).boot().map_err(|e| anyhow::anyhow!("no cluster: {e}"));
+    with(suite, boot, |cluster| cluster.guests().iter().find_map(whole::crash), parts);
 }
 
 /// `TELEGRAPHOS_LOG_DIR` keeps the logs of all processes and consoles, in one directory for each cluster.
@@ -161,7 +172,7 @@ fn four_nodes(suite: &mut Suite, scale: Scale) {
             ("msg_e21_longest_message", &messages::longest_message),
             ("msg_process_dies", &deaths::process_dies),
             ("s2_rendezvous", &messages::rendezvous),
-            ("s2_single_buffer", &messages::single_buffer),
+            ("s2_single_buffer", &|c| messages::with_taker(c, "single", &[])),
             ("s2_one_interrupt_a_message", &messages::interrupts),
             ("msg_threshold_follows", &messages::threshold),
             ("s4_threads_over_ports", &messages::threads_over_ports),
@@ -170,11 +181,11 @@ fn four_nodes(suite: &mut Suite, scale: Scale) {
             ("s4_progress_modes", &messages::progress_modes),
             ("s3_pairs_on_a_processor", &messages::pairs_on_a_processor),
             ("s4_case_study", &|c| map::case_study(c, scale)),
-            ("msg_bad_input", &messages::bad_input),
+            ("msg_bad_input", &|c| messages::alone(c, &["wrong"])),
             ("msg_hostile_process", &messages::hostile),
             ("msg_grants_end_with_their_messages", &messages::grants_end),
             ("msg_kept_imports_give_way", &messages::kept_imports_give_way),
-            ("msg_nothing_is_left", &processes::nothing_is_left),
+            ("msg_nothing_is_left", &|c| processes::nothing_is_left_of(c, "msg")),
             ("event_queue_of_four_loses_nothing", &pressure::event_queue_of_four),
             ("driver_reloaded_amid_activity", &pressure::driver_reloaded_amid_activity),
             ("rings_carry_what_nothing_observes", &rings::carry_what_nothing_observes),
@@ -184,7 +195,7 @@ fn four_nodes(suite: &mut Suite, scale: Scale) {
             ("reset_by_the_button", &accidents::reset_button),
             ("msg_node_loses_its_power", &deaths::node_loses_its_power),
             ("s4_node_powered_off_amid_messages", &messages::threads_and_power),
-            ("msg_nothing_is_left_by_a_lost_node", &processes::nothing_is_left),
+            ("msg_nothing_is_left_by_a_lost_node", &|c| processes::nothing_is_left_of(c, "msg")),
             ("reset_while_peers_store", &accidents::stores_do_not_reach_a_rebooted_guest),
             ("unplug_and_plug_while_in_use", &accidents::unplugged_and_plugged_while_in_use),
             ("guest_sleeps", &accidents::the_guest_sleeps),
@@ -308,40 +319,22 @@ fn sockets(suite: &mut Suite, scale: Scale) {
         Ok(prepared) => prepared,
         Err(e) => return suite.part("s3_sockets", || Err(e)),
     };
-    let cycles = |c: &Cluster| cycles::under_all_traffic(c, scale);
-    let layers = |c: &Cluster| sockets::layers(c, scale);
-    let parts: [Part<'_>; 12] = [
+    let parts: [Part<'_, Cluster>; 12] = [
         // First, since others take boards away.
-        ("boards_go_and_come_under_all_traffic", &cycles),
+        ("boards_go_and_come_under_all_traffic", &|c| cycles::under_all_traffic(c, scale)),
         ("s3_sockets", &sockets::an_unmodified_program),
         ("s3_sockets_signals", &sockets::signals),
         ("s3_sockets_all_ways", &sockets::ways),
         ("s3_sockets_fall_back", &sockets::falls_back),
         ("s3_sockets_bad_input", &sockets::bad_input),
-        ("message_layers", &layers),
+        ("message_layers", &|c| sockets::layers(c, scale)),
         ("msg_c_example", &c::messages_example),
         ("hostile_user_of_the_driver", &cycles::hostile_user),
-        ("s3_sockets_nothing_is_left", &sockets::nothing_is_left),
+        ("s3_sockets_nothing_is_left", &|c| processes::nothing_is_left_of(c, "tcp:")),
         ("s3_sockets_own_board_is_lost", &sockets::own_board_is_lost),
         ("s3_sockets_node_is_lost", &sockets::node_is_lost),
     ];
     with_cluster(suite, "sockets", builder, &parts);
-}
-
-/// A part that looks at something, and its name.
-type Look<'a, T> = (&'a str, fn(&T) -> anyhow::Result<()>);
-
-/// Runs parts that look at something that is made once, if one of them is wanted; if it cannot be made they all fail.
-fn with<T>(suite: &mut Suite, make: fn() -> anyhow::Result<T>, parts: &[Look<'_, T>]) {
-    let names: Vec<&str> = parts.iter().map(|(name, _)| *name).collect();
-    let made = suite.selects(&names).then(|| make().map_err(|e| format!("{e:#}")));
-    for (name, body) in parts {
-        suite.part(name, || match &made {
-            Some(Ok(made)) => body(made),
-            Some(Err(e)) => anyhow::bail!("there is nothing to look at: {e}"),
-            None => anyhow::bail!("nothing was made"),
-        });
-    }
 }
 
 /// Two clusters of two nodes, and a cable between.
@@ -349,11 +342,12 @@ fn two_clusters(suite: &mut Suite) {
     with(
         suite,
         routes::boot,
+        |_| None,
         &[
-            ("s4_gateways_join_clusters", routes::gateways_join_clusters),
-            ("s4_bad_neighbours", routes::bad_neighbours),
-            ("s4_gateway_dies", routes::gateway_dies),
-            ("s4_nothing_is_left_by_gateways", routes::nothing_is_left),
+            ("s4_gateways_join_clusters", &routes::gateways_join_clusters),
+            ("s4_bad_neighbours", &routes::bad_neighbours),
+            ("s4_gateway_dies", &routes::gateway_dies),
+            ("s4_nothing_is_left_by_gateways", &routes::nothing_is_left),
         ],
     );
 }
@@ -363,27 +357,25 @@ fn counted(suite: &mut Suite) {
     with(
         suite,
         counting::count,
+        |_| None,
         &[
-            ("a_remote_store_is_one_store_instruction", counting::a_remote_store_is_one_store_instruction),
-            ("i17_no_intermediate_copy", counting::no_intermediate_copy),
-            ("s2_shares_of_a_start", counting::shares_of_a_start),
+            ("a_remote_store_is_one_store_instruction", &counting::a_remote_store_is_one_store_instruction),
+            ("i17_no_intermediate_copy", &counting::no_intermediate_copy),
+            ("s2_shares_of_a_start", &counting::shares_of_a_start),
         ],
     );
 }
 
 fn oldest_kernel(suite: &mut Suite, scale: Scale) {
-    let atomics = |c: &Cluster| operations::owners_use_the_boards_atomics(c, 2);
-    let chaos = |c: &Cluster| replicas::chaotic_stores_to_one_page(c, Scale::Ci);
-    let registrations = |c: &Cluster| accidents::registrations_while_the_board_goes(c, scale);
-    let parts: [Part<'_>; 12] = [
+    let parts: [Part<'_, Cluster>; 12] = [
         ("kernel_6_1_net_between_two", &net::between_two),
         ("kernel_6_1_net_board_hangs", &net::board_hangs),
-        ("kernel_6_1_owners_use_the_boards_atomics", &atomics),
+        ("kernel_6_1_owners_use_the_boards_atomics", &|c| operations::owners_use_the_boards_atomics(c, 2)),
         ("kernel_6_1_i10_wide_elements_with_two_processors", &queues::wide_elements_with_two_processors),
-        ("kernel_6_1_i2_i5_chaotic_stores_to_one_page", &chaos),
+        ("kernel_6_1_i2_i5_chaotic_stores_to_one_page", &|c| replicas::chaotic_stores_to_one_page(c, Scale::Ci)),
         ("kernel_6_1_guest_logs_are_silent", &whole::guest_logs_are_silent),
         ("kernel_6_1_function_reset", &accidents::function_reset_while_in_use),
-        ("kernel_6_1_registrations_while_the_board_goes", &registrations),
+        ("kernel_6_1_registrations_while_the_board_goes", &|c| accidents::registrations_while_the_board_goes(c, scale)),
         ("kernel_6_1_guest_sleeps", &accidents::the_guest_sleeps),
         ("kernel_6_1_unplug_and_plug_while_in_use", &accidents::unplugged_and_plugged_while_in_use),
         ("kernel_6_1_no_kernel_has_crashed", &whole::no_kernel_has_crashed),

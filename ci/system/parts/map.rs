@@ -1,18 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The case study of s4 (§7): a map over the memory of four nodes.
 
-use crate::help::LIMIT;
+use crate::help::{LIMIT, STOP, Start};
 use anyhow::{Result, ensure};
 use std::time::{Duration, Instant};
 use telegraphos_cluster::{Cluster, Guest, Running};
 use telegraphos_testkit::Scale;
 
-const STOP: i32 = 19;
-
 fn serving(node: &Guest, words: &[&str]) -> Result<Running> {
-    let mut server = node.argv(&[&["tg-map", "serve"], words].concat()).spawn()?;
-    server.wait_for_line(LIMIT, |line| line == "serving")?;
-    Ok(server)
+    node.argv(&[&["tg-map", "serve"], words].concat()).until("serving")
 }
 
 /// Servers on all nodes; one of them with more options.
@@ -46,8 +42,7 @@ fn pictures(cluster: &Cluster, scale: Scale) -> Result<()> {
     let pictures = checksums(&said);
     ensure!(pictures.len() == scale.pick(2, 7), "{} pictures of scales {scales}", pictures.len());
     for server in servers {
-        let output = server.wait_for(LIMIT)?;
-        ensure!(output.status.success(), "a server: {}: {}{}", output.status, output.stdout, output.stderr);
+        let output = server.check(LIMIT)?;
         ensure!(output.stderr.is_empty(), "a server: {}", output.stderr);
     }
     // A process of another node, which draws its own map, makes the same; and another map is another picture.
@@ -116,8 +111,8 @@ fn servers_fail(cluster: &Cluster) -> Result<()> {
     for (name, expected) in [("dies", ["the other process has gone", "is not reached"]), ("stops", ["within 5s"; 2])] {
         let mut running = servers(cluster, name, 0, &[])?;
         let words = ["tg-map", "view", name, "3", "--scales", "2", "--rounds", "100000", "--patience", "5"];
-        let mut viewer = cluster.node(3).argv(&words).spawn()?;
-        viewer.wait_for_line(LIMIT, |line| line.contains("the same from 1 to 3 servers"))?;
+        let viewer =
+            cluster.node(3).argv(&words).spawn_until(LIMIT, |line| line.contains("the same from 1 to 3 servers"))?;
         let server = running.remove(2);
         let stopped = match name {
             "stops" => server.signal(STOP).map(|()| Some(server))?,

@@ -2,8 +2,8 @@
 //! Messages between threads of processes on several nodes.
 
 use crate::deaths::{GONE_OR_GOING, are_notified};
-use crate::help::{LIMIT, without_power};
-use crate::processes::{ended_well, serving};
+use crate::help::{LIMIT, Start, without_power};
+use crate::processes::serving;
 use anyhow::{Context, Result, ensure};
 use std::time::Duration;
 use telegraphos_cluster::{Cluster, Running};
@@ -16,9 +16,7 @@ pub(crate) fn all_to_all(cluster: &Cluster) -> Result<()> {
         let words = [&["tg-msg", "all", "4", "3", "10"], options].concat();
         let running = cluster.guests().iter().map(|node| Ok(node.argv(&words).spawn()?)).collect::<Result<Vec<_>>>()?;
         for running in running {
-            let output = running.wait_for(LIMIT)?;
-            ensure!(output.status.success(), "{options:?}: {}: {}{}", output.status, output.stdout, output.stderr);
-            println!("  {options:?}: {}", output.stdout.trim());
+            println!("  {options:?}: {}", running.check(LIMIT)?.stdout.trim());
         }
     }
     Ok(())
@@ -40,8 +38,7 @@ pub(crate) fn threads_over_ports(cluster: &Cluster) -> Result<()> {
     ];
     for (threads, count, ports, expected) in runs {
         for running in many(cluster, threads, count, ports)? {
-            let output = running.wait_for(LIMIT)?;
-            ensure!(output.status.success(), "{}: {}{}", output.status, output.stdout, output.stderr);
+            let output = running.check(LIMIT)?;
             ensure!(output.stdout.starts_with(expected), "{}: expected {expected}", output.stdout);
             println!("  {}", output.stdout.trim());
         }
@@ -83,21 +80,20 @@ pub(crate) fn full_destination(cluster: &Cluster) -> Result<()> {
         let line = full.wait_for_line(LIMIT, |_| true)?;
         ensure!(line == format!("4 bytes with tag {tag}"), "{line}: expected tag {tag}");
     }
-    let output = sender.wait_for(LIMIT)?;
-    ensure!(output.status.success(), "{}: {}{}", output.status, output.stdout, output.stderr);
-    ended_well(other, "the other process failed")?;
+    sender.check(LIMIT)?;
+    other.check(LIMIT)?;
     Ok(())
 }
 
 /// One program of one node.
-fn alone(cluster: &Cluster, words: &[&str]) -> Result<()> {
+pub(crate) fn alone(cluster: &Cluster, words: &[&str]) -> Result<()> {
     let said = cluster.node(0).argv(&[&["tg-msg"], words].concat()).limit(LIMIT).check()?;
     println!("  {words:?}: {}", said.trim());
     Ok(())
 }
 
 /// Two programs, the second of which, of another node, takes messages as the first one tells it.
-fn with_taker(cluster: &Cluster, what: &str, options: &[&str]) -> Result<()> {
+pub(crate) fn with_taker(cluster: &Cluster, what: &str, options: &[&str]) -> Result<()> {
     let taker = serving(cluster.node(1), &[&["taker", what], options].concat())?;
     let done = alone(cluster, &[&[what, "1", what], options].concat());
     let taker = taker.wait_for(if done.is_ok() { LIMIT } else { Duration::from_secs(10) })?;
@@ -113,15 +109,6 @@ pub(crate) fn rendezvous(cluster: &Cluster) -> Result<()> {
     with_taker(cluster, "rendezvous", &["--way", "put"])
 }
 
-pub(crate) fn single_buffer(cluster: &Cluster) -> Result<()> {
-    with_taker(cluster, "single", &[])
-}
-
-/// Bad input says why.
-pub(crate) fn bad_input(cluster: &Cluster) -> Result<()> {
-    alone(cluster, &["wrong"])
-}
-
 /// A process that lies is disconnected, or ignored; processes that talk to the others are not disturbed.
 pub(crate) fn hostile(cluster: &Cluster) -> Result<()> {
     let mut server = serving(cluster.node(1), &["serve", "victim"])?;
@@ -129,9 +116,8 @@ pub(crate) fn hostile(cluster: &Cluster) -> Result<()> {
     let honest = cluster.node(0).argv(&["tg-msg", "send", "1", "victim", "3", "10"]).spawn()?;
     server.write("\n")?;
     server.wait_for_line(LIMIT, |line| line == "10 bytes with tag 3")?;
-    ended_well(honest, "an honest sender failed")?;
-    let mut liar = cluster.node(0).argv(&["tg-msg", "nowhere", "1", "victim"]).spawn()?;
-    liar.wait_for_line(LIMIT, |line| line == "requested")?;
+    honest.check(LIMIT)?;
+    let mut liar = cluster.node(0).argv(&["tg-msg", "nowhere", "1", "victim"]).until("requested")?;
     server.write("\n")?;
     liar.wait_for_line(LIMIT, |line| line == "answered")?;
     let output = server.wait_for(LIMIT)?;
@@ -152,8 +138,8 @@ pub(crate) fn grants_end(cluster: &Cluster) -> Result<()> {
             cluster.node(2).argv(&["tg-msg", "intrudes", "1", memory]).limit(LIMIT).check()?;
             liar.write("\n")?;
         }
-        ended_well(liar, "a receiver that continues")?;
-        ended_well(server, "what has sent it messages")?;
+        liar.check(LIMIT)?;
+        server.check(LIMIT)?;
     }
     Ok(())
 }
@@ -161,8 +147,7 @@ pub(crate) fn grants_end(cluster: &Cluster) -> Result<()> {
 /// A process keeps imports of memory that it was sent messages from, which leave no room for the next one's.
 pub(crate) fn kept_imports_give_way(cluster: &Cluster) -> Result<()> {
     let serve = cluster.node(1).argv(&["tg-msg", "serve", "small"]).as_root().keep_input_open();
-    let mut server = serve.spawn()?;
-    server.wait_for_line(LIMIT, |line| line == "serving")?;
+    let mut server = serve.until("serving")?;
     server.write("8\n")?;
     let said = cluster.node(0).argv(&["tg-msg", "wide", "1", "small"]).as_root().limit(LIMIT).check()?;
     println!("  {}", said.trim());
@@ -180,7 +165,7 @@ pub(crate) fn progress_modes(cluster: &Cluster) -> Result<()> {
     for mode in ["polling", "blocking", "adaptive"] {
         let echo = serving(cluster.node(1), &["echo", mode, "--progress", mode])?;
         alone(cluster, &["pair", "1", mode, "300", "8", "--progress", mode])?;
-        ended_well(echo, &format!("{mode}: the echo failed"))?;
+        echo.check(LIMIT)?;
     }
     Ok(())
 }
@@ -194,7 +179,7 @@ pub(crate) fn pairs_on_a_processor(cluster: &Cluster) -> Result<()> {
         options.extend((!hint).then_some("--no-yield"));
         let echo = serving(cluster.node(0), &[&["echo", &name][..], &options].concat())?;
         alone(cluster, &[&["pair", "0", &name, "100", "8"][..], &options].concat())?;
-        ended_well(echo, &format!("{name}: the echo failed"))?;
+        echo.check(LIMIT)?;
     }
     Ok(())
 }
@@ -235,15 +220,14 @@ pub(crate) fn interrupts(cluster: &Cluster) -> Result<()> {
             let name = format!("interrupts-{way}-{bytes}-{first}");
             let sink = serving(nodes[1], &["sink", &name, bytes, first, "--way", way])?;
             let words = ["tg-msg", "batches", "1", &name, &batches, bytes, first, "--way", way];
-            let mut sender = nodes[0].argv(&words).keep_input_open().spawn()?;
-            sender.wait_for_line(LIMIT, |line| line == "ready")?;
+            let mut sender = nodes[0].argv(&words).keep_input_open().until("ready")?;
             let before = count()?;
             sender.write("\n")?;
             sender.wait_for_line(LIMIT, |line| line == format!("{} messages", BATCHES * BATCH))?;
             let after = count()?;
             sender.write("\n")?;
-            ended_well(sender, "the sender failed")?;
-            ended_well(sink, "the sink failed")?;
+            sender.check(LIMIT)?;
+            sink.check(LIMIT)?;
             let taken = [after[0] - before[0], after[1] - before[1]];
             println!("  {way}, {bytes} bytes, {first}: {taken:?} interrupts for {} messages", BATCHES * BATCH);
             for (taken, most) in taken.into_iter().zip(most) {
@@ -262,7 +246,7 @@ pub(crate) fn threshold(cluster: &Cluster) -> Result<()> {
         let echo = serving(cluster.node(1), &[&["echo", name], options].concat())?;
         let words = [&["tg-msg", "threshold", "1", name, count], options].concat();
         let said = cluster.node(0).argv(&words).limit(LIMIT).check()?;
-        ended_well(echo, "the echo failed")?;
+        echo.check(LIMIT)?;
         println!("{said}");
         let numbers = |line: &str| -> Option<[u64; 3]> {
             let words = line.split([' ', ';']).filter_map(|word| word.parse().ok());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The network between the nodes, tg0.
 
-use crate::help::{LIMIT, within};
+use crate::help::{LIMIT, Start, plug, within};
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,9 +13,7 @@ fn address(node: &Guest) -> String {
 
 /// A process that answers the others; its instructions are options.
 fn server(guest: &Guest, options: &[&str]) -> Result<Running> {
-    let mut server = guest.argv(&[&["tg-net", "serve"], options].concat()).spawn()?;
-    server.wait_for_line(LIMIT, |line| line == "serving")?;
-    Ok(server)
+    guest.argv(&[&["tg-net", "serve"], options].concat()).until("serving")
 }
 
 /// What the driver counts, by name.
@@ -33,6 +31,27 @@ pub(crate) fn reaches(from: &Guest, to: &Guest) -> Result<()> {
     let name = format!("node{}", to.node());
     from.argv(&["ping", "-c", "1", "-w", "5", &name]).as_root().limit(LIMIT).check()?;
     Ok(())
+}
+
+/// The same once it does, which may take a while.
+pub(crate) fn comes_to_reach(from: &Guest, to: &Guest) -> Result<()> {
+    within(|| reaches(from, to))
+}
+
+/// Sends so many MiB on each of these ways at once.
+fn bulk(ways: &[(&Guest, &Guest)], mib: &str) -> Result<()> {
+    let send = |(from, to): &(&Guest, &Guest)| from.argv(&["tg-net", "bulk", &address(to), mib]).limit(LIMIT).spawn();
+    for running in ways.iter().map(send).collect::<Vec<_>>() {
+        println!("  {}", running?.check(LIMIT)?.stdout.trim());
+    }
+    Ok(())
+}
+
+fn counts_none_of(guest: &Guest, names: &[&str]) -> Result<()> {
+    names.iter().try_for_each(|name| {
+        ensure!(counter(guest, name)? == 0, "node {}: {:?}", guest.node(), counters(guest)?);
+        Ok(())
+    })
 }
 
 /// Frames to a node go out meanwhile although it does not answer for its address: a learned neighbour entry fails some
@@ -73,7 +92,7 @@ fn sizes_of_all_kinds(a: &Guest, b: &Guest) -> Result<()> {
 pub(crate) fn all_pairs(cluster: &Cluster) -> Result<()> {
     for from in cluster.guests() {
         for to in cluster.guests() {
-            within(|| reaches(from, to))?;
+            comes_to_reach(from, to)?;
         }
     }
     let (a, b) = (cluster.node(0), cluster.node(2));
@@ -92,18 +111,12 @@ pub(crate) fn all_pairs(cluster: &Cluster) -> Result<()> {
 pub(crate) fn bulk_is_whole(cluster: &Cluster) -> Result<()> {
     let (a, b, c) = (cluster.node(0), cluster.node(1), cluster.node(2));
     let _servers = [server(a, &[])?, server(b, &["--pause", "2000"])?];
-    let send = |from: &Guest, to: &Guest| -> Result<Running> {
-        Ok(from.argv(&["tg-net", "bulk", &address(to), "16"]).limit(LIMIT).spawn()?)
-    };
-    for running in [send(a, b)?, send(b, a)?, send(c, b)?] {
-        let output = running.wait_for(LIMIT)?;
-        ensure!(output.status.success(), "{}: {}{}", output.status, output.stdout, output.stderr);
-        println!("  {}", output.stdout.trim());
-    }
+    bulk(&[(a, b), (b, a), (c, b)], "16")?;
     for guest in [a, b, c] {
-        for name in ["tx_no_room", "tx_too_long", "tx_lost", "rx_bad_index", "rx_bad_length", "rx_bad_header"] {
-            ensure!(counter(guest, name)? == 0, "node {}: {:?}", guest.node(), counters(guest)?);
-        }
+        counts_none_of(
+            guest,
+            &["tx_no_room", "tx_too_long", "tx_lost", "rx_bad_index", "rx_bad_length", "rx_bad_header"],
+        )?;
         let retransmitted = guest.sh("awk '/^Tcp: [0-9]/ { print $13 }' /proc/net/snmp").check()?;
         println!("  node {}: {} segments sent again", guest.node(), retransmitted.trim());
     }
@@ -114,11 +127,8 @@ pub(crate) fn bulk_is_whole(cluster: &Cluster) -> Result<()> {
 /// node once. How many frames the switch made the copies of.
 fn call(from: &Guest, others: &[&Guest], count: u64) -> Result<u64> {
     let text = count.to_string();
-    let hears = |guest: &&Guest| -> Result<Running> {
-        let mut hearer = guest.argv(&["tg-net", "hear", &text]).as_root().spawn()?;
-        hearer.wait_for_line(LIMIT, |line| line == "hearing")?;
-        Ok(hearer)
-    };
+    let hears =
+        |guest: &&Guest| -> Result<Running> { guest.argv(&["tg-net", "hear", &text]).as_root().until("hearing") };
     let hearers = others.iter().map(hears).collect::<Result<Vec<_>>>()?;
     let before = counter(from, "tx_multicast")?;
     let said = from.argv(&["tg-net", "call", &text]).as_root().limit(LIMIT).check()?;
@@ -132,8 +142,7 @@ fn call(from: &Guest, others: &[&Guest], count: u64) -> Result<u64> {
         "{count} frames, and {kernels} of the kernel, reached {reached} nodes: not {expected}"
     );
     for hearer in hearers {
-        let output = hearer.wait_for(2 * LIMIT)?;
-        ensure!(output.status.success(), "{}: {}{}", output.status, output.stdout, output.stderr);
+        hearer.check(2 * LIMIT)?;
     }
     Ok(stored)
 }
@@ -158,9 +167,9 @@ pub(crate) fn multicast_by_the_switch(cluster: &Cluster) -> Result<()> {
     ensure!(stored >= 100, "{stored} of 1000 broadcasts were stored once: {after:?}");
     ensure!(more("tx_no_room") == 0, "{after:?}");
 
-    b.argv(&["rmmod", "telegraphos_net"]).as_root().limit(LIMIT).check()?;
+    remove(b)?;
     insert(b)?;
-    within(|| reaches(b, a))?;
+    comes_to_reach(b, a)?;
     call(a, &[b, c], 100)?;
     within(copies)
 }
@@ -196,33 +205,24 @@ pub(crate) fn kernels_names_are_the_kernels(cluster: &Cluster) -> Result<()> {
 pub(crate) fn between_two(cluster: &Cluster) -> Result<()> {
     let (a, b) = (cluster.node(0), cluster.node(1));
     for (from, to) in [(a, b), (b, a)] {
-        within(|| reaches(from, to))?;
+        comes_to_reach(from, to)?;
     }
     let _servers = [server(a, &[])?, server(b, &[])?];
-    let send = |from: &Guest, to: &Guest| from.argv(&["tg-net", "bulk", &address(to), "8"]).limit(LIMIT).spawn();
-    for running in [send(a, b)?, send(b, a)?] {
-        let output = running.wait_for(LIMIT)?;
-        ensure!(output.status.success(), "{}: {}{}", output.status, output.stdout, output.stderr);
-        println!("  {}", output.stdout.trim());
-    }
-    for guest in [a, b] {
-        for name in ["tx_lost", "rx_bad_index", "rx_bad_length", "rx_bad_header"] {
-            ensure!(counter(guest, name)? == 0, "node {}: {:?}", guest.node(), counters(guest)?);
-        }
-    }
-    Ok(())
+    bulk(&[(a, b), (b, a)], "8")?;
+    [a, b]
+        .into_iter()
+        .try_for_each(|guest| counts_none_of(guest, &["tx_lost", "rx_bad_index", "rx_bad_length", "rx_bad_header"]))
 }
 
 /// A node that speaks as a driver does, and then writes what none would: it is counted, and others notice nothing.
 pub(crate) fn hostile_node(cluster: &Cluster) -> Result<()> {
     let (a, b, c) = (cluster.node(0), cluster.node(1), cluster.node(2));
     let _server = server(a, &[])?;
-    c.argv(&["rmmod", "telegraphos_net"]).as_root().check()?;
+    remove(c)?;
     let connections = counter(a, "connections")?;
     let attack = c.argv(&["tg-net", "hostile", "0"]).as_root().limit(LIMIT).spawn()?;
     b.argv(&["tg-net", "bulk", &address(a), "8"]).limit(LIMIT).check()?;
-    let output = attack.wait_for(LIMIT)?;
-    ensure!(output.status.success(), "{}: {}{}", output.status, output.stdout, output.stderr);
+    attack.check(LIMIT)?;
     for name in ["rx_bad_index", "rx_bad_length", "rx_bad_header", "rx_bad_size"] {
         ensure!(counter(a, name)? > 0, "{name}: {:?}", counters(a)?);
     }
@@ -230,35 +230,34 @@ pub(crate) fn hostile_node(cluster: &Cluster) -> Result<()> {
     let more = counter(a, "connections")? - connections;
     ensure!(more == 1, "{more} connections with a node that said hello once and then goodbye");
     insert(c)?;
-    within(|| reaches(c, a))?;
-    within(|| reaches(a, c))
+    comes_to_reach(c, a)?;
+    comes_to_reach(a, c)
 }
 
 /// A node that ends the watches of another one by stores that change nothing: others are heard nevertheless. Then it
 /// reads nothing, and says where it would continue, of which there is none: no process polls for that.
 pub(crate) fn deaf_node(cluster: &Cluster) -> Result<()> {
     let (a, c) = (cluster.node(0), cluster.node(2));
-    within(|| reaches(a, c))?;
-    c.argv(&["rmmod", "telegraphos_net"]).as_root().limit(LIMIT).check()?;
+    comes_to_reach(a, c)?;
+    remove(c)?;
     let met = while_known(a, c, || is_met_by_the_others(cluster, c));
     // The parts that follow have it again, whatever came of this one.
     insert(c)?;
     met?;
-    within(|| reaches(c, a))
+    comes_to_reach(c, a)
 }
 
 fn is_met_by_the_others(cluster: &Cluster, c: &Guest) -> Result<()> {
     let (a, b) = (cluster.node(0), cluster.node(1));
-    let mut deaf = c.argv(&["tg-net", "deaf", "0"]).as_root().keep_input_open().spawn()?;
-    deaf.wait_for_line(LIMIT, |line| line == "connected")?;
-    b.argv(&["rmmod", "telegraphos_net"]).as_root().limit(LIMIT).check()?;
+    let mut deaf = c.argv(&["tg-net", "deaf", "0"]).as_root().keep_input_open().until("connected")?;
+    remove(b)?;
     // It has been noticed that it has gone.
     telegraphos_cluster::sleep(Duration::from_secs(1))?;
     deaf.write("\n")?;
     deaf.wait_for_line(LIMIT, |line| line == "rung")?;
     telegraphos_cluster::sleep(Duration::from_millis(100))?;
     insert(b)?;
-    within(|| reaches(b, a))?;
+    comes_to_reach(b, a)?;
 
     let before = counters(a)?;
     // Behind the next ones, in the memory that they are copied from, there are bytes of this one.
@@ -288,16 +287,21 @@ fn is_met_by_the_others(cluster: &Cluster, c: &Guest) -> Result<()> {
 /// A node whose board hangs does not answer where another one's driver comes: it is said hello to again.
 pub(crate) fn board_hangs(cluster: &Cluster) -> Result<()> {
     let (a, b) = (cluster.node(0), cluster.node(1));
-    within(|| reaches(a, b))?;
-    a.argv(&["rmmod", "telegraphos_net"]).as_root().limit(LIMIT).check()?;
+    comes_to_reach(a, b)?;
+    remove(a)?;
     telegraphos_cluster::sleep(Duration::from_millis(500))?;
     b.hang_hib(true);
     let inserted = insert(a);
     telegraphos_cluster::sleep(Duration::from_secs(5))?;
     b.hang_hib(false);
     inserted?;
-    within(|| reaches(a, b))?;
-    within(|| reaches(b, a))
+    comes_to_reach(a, b)?;
+    comes_to_reach(b, a)
+}
+
+fn remove(guest: &Guest) -> Result<()> {
+    guest.argv(&["rmmod", "telegraphos_net"]).as_root().limit(LIMIT).check()?;
+    Ok(())
 }
 
 /// Loads the module again: its device gets the address of the node.
@@ -306,34 +310,33 @@ pub(crate) fn insert(guest: &Guest) -> Result<()> {
     Ok(())
 }
 
-/// A connection of which something is on its way.
-fn endless(from: &Guest, to: &Guest) -> Result<Running> {
-    Ok(from.argv(&["tg-net", "bulk", &address(to), "4096"]).spawn()?)
+/// A connection of which something is on its way, and its server.
+fn endless(from: &Guest, to: &Guest) -> Result<(Running, Running)> {
+    let server = server(to, &[])?;
+    let traffic = from.argv(&["tg-net", "bulk", &address(to), "4096"]).spawn()?;
+    telegraphos_cluster::sleep(Duration::from_millis(500))?;
+    Ok((traffic, server))
 }
 
 /// The module goes and comes amid traffic.
 pub(crate) fn module_reloaded_amid_traffic(cluster: &Cluster) -> Result<()> {
     let (a, b) = (cluster.node(0), cluster.node(1));
-    let _server = server(a, &[])?;
-    let traffic = endless(b, a)?;
-    telegraphos_cluster::sleep(Duration::from_millis(500))?;
+    let (traffic, _server) = endless(b, a)?;
     for _ in 0..3 {
-        b.argv(&["rmmod", "telegraphos_net"]).as_root().limit(LIMIT).check()?;
+        remove(b)?;
         insert(b)?;
-        within(|| reaches(b, a))?;
+        comes_to_reach(b, a)?;
     }
     drop(traffic);
-    within(|| reaches(a, b))
+    comes_to_reach(a, b)
 }
 
 /// A node is reset amid traffic: the connection ends, and the node can be reached when it is back.
 pub(crate) fn node_reset_amid_traffic(cluster: &Cluster) -> Result<()> {
     let (a, b, c) = (cluster.node(0), cluster.node(1), cluster.node(2));
-    let _server = server(b, &[])?;
-    let traffic = endless(a, b)?;
-    telegraphos_cluster::sleep(Duration::from_millis(500))?;
+    let (traffic, _server) = endless(a, b)?;
     b.reset()?;
-    within(|| reaches(a, b))?;
+    comes_to_reach(a, b)?;
     // The node that came back does not know the connection.
     let output = traffic.wait_for(LIMIT)?;
     ensure!(!output.status.success(), "the connection to a node that was reset continues:\n{}", output.stdout);
@@ -359,19 +362,16 @@ fn frames_to_a_node_that_is_gone(from: &Guest, gone: &Guest, other: &Guest) -> R
 /// The board is unplugged amid traffic; the guest lives on, and so do the others.
 pub(crate) fn unplugged_amid_traffic(cluster: &Cluster) -> Result<()> {
     let (a, b, c) = (cluster.node(0), cluster.node(1), cluster.node(2));
-    let _server = server(a, &[])?;
-    let traffic = endless(b, a)?;
-    telegraphos_cluster::sleep(Duration::from_millis(500))?;
+    let (traffic, _server) = endless(b, a)?;
     reaches(a, b)?;
     b.device_del()?;
     let gone = b.sh("! [ -e /sys/class/net/tg0 ]").check();
     let dropped = while_known(a, b, || frames_to_a_node_that_is_gone(a, b, c));
-    b.device_add()?;
-    b.wait_for_device()?;
+    plug(b)?;
     gone?;
     dropped?;
     drop(traffic);
     // It has its address without anything else.
-    within(|| reaches(b, a))?;
-    within(|| reaches(c, b))
+    comes_to_reach(b, a)?;
+    comes_to_reach(c, b)
 }

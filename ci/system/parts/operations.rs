@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Atomics beside the processor's own instructions, and what page access counters are good for.
 
-use crate::help::{Export, LIMIT, at_once};
+use crate::help::{Export, LIMIT, Start, at_once};
 use anyhow::{Context, Result, bail, ensure};
 use std::time::Duration;
 use telegraphos_agent::Figure;
-use telegraphos_cluster::{Cluster, Guest};
+use telegraphos_cluster::Cluster;
 
 /// What `tg-mixed` has lost when the owner uses the processor's instructions or the board's.
 fn lost(cluster: &Cluster, with: &str) -> Result<u64> {
     let (owner, other) = (cluster.node(0), cluster.node(1));
-    let mut own = owner.argv(&["tg-mixed", "own", "--with", with]).spawn()?;
-    own.wait_for_line(LIMIT, |line| line == "ready")?;
+    let mut own = owner.argv(&["tg-mixed", "own", "--with", with]).until("ready")?;
     other.argv(&["tg-mixed", "add", "0", "--seconds", "3"]).check()?;
     let line = own.wait_for_line(LIMIT, |line| Figure::parse(line).is_some())?;
     println!("  {line}");
@@ -38,8 +37,7 @@ pub(crate) fn owners_use_the_boards_atomics(cluster: &Cluster, processors: u32) 
 
 /// The example of registered memory, which checks itself: nodes in pairs copy from the heap to a mapped file and back.
 pub(crate) fn an_example_registers_its_memory(cluster: &Cluster) -> Result<()> {
-    let guests: Vec<&Guest> = cluster.guests().iter().collect();
-    let said = at_once(&guests, |guest| {
+    let said = at_once(cluster.guests(), |guest| {
         let peer = (guest.node() ^ 1).to_string();
         Ok(guest.argv(&["tg-register", &peer]).limit(Duration::from_secs(60)).check()?)
     })?;

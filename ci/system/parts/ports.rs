@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Boards that are plugged into ports as QEMU makes them by default: with 2 MiB of prefetchable addresses.
 
-use crate::help::{both_ways, within};
+use crate::help::{both_ways, plug, within};
 use crate::settings;
 use anyhow::{Context, Result, ensure};
 use telegraphos_cluster::{Builder, Cluster, Guest};
@@ -36,8 +36,7 @@ pub(crate) fn default_port_is_too_small_and_the_driver_says_the_remedy() -> Resu
     kernel_says(a, "--node-bits 3 --offset-bits 16 --contexts 16")?;
     ensure!(!a.sh("ls /dev/telegraphos*").run()?.status.success(), "a board without addresses has a device file");
     a.device_del()?;
-    a.device_add()?;
-    a.wait_for_device()?;
+    plug(a)?;
     both_ways(a, b).context("behind the port with the reservation that the driver asked for")
 }
 

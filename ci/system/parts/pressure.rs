@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! More than the network can carry.
 
-use crate::help::{Export, LIMIT, at_once, both_ways, hex, within};
-use anyhow::{Context, Result, bail, ensure};
+use crate::help::{Export, LIMIT, Start, at_once, both_ways, hex, stores_of, within};
+use anyhow::{Context, Result, ensure};
 use std::time::Duration;
-use telegraphos_agent::Figure;
 use telegraphos_cluster::{Cluster, Guest};
 use telegraphos_testkit::Scale;
 
@@ -29,8 +28,7 @@ pub(crate) fn i8_flood_stalls_and_loses_nothing(cluster: &Cluster, scale: Scale)
         Ok((qemu, guest.hib_memory().or_else(shared).context("no HIB")?.own()))
     };
     let before = [memory(from)?, memory(to)?];
-    let mut watch = to.argv(&["tg-watch", "flood", "--monotonic"]).spawn()?;
-    watch.wait_for_line(LIMIT, |line| line.starts_with("exported"))?;
+    let watch = to.argv(&["tg-watch", "flood", "--monotonic"]).until_begins("exported")?;
     let mut flood = from.argv(&["tg-flood", "1", "flood", "--seconds", &seconds.to_string()]).spawn()?;
     let mut most = before;
     let mut line = None;
@@ -48,17 +46,9 @@ pub(crate) fn i8_flood_stalls_and_loses_nothing(cluster: &Cluster, scale: Scale)
     }
     let line = line.unwrap_or_default();
     ensure!(flood.ended().is_some_and(|s| s.success()), "the flood failed: {line}");
-    let watched = watch.wait_for(Duration::from_secs(60))?;
-    ensure!(watched.status.success(), "the receiver: {}\n{}{}", watched.status, watched.stdout, watched.stderr);
-    let sent = match Figure::parse(&line) {
-        Some(Figure::Flood { stores, .. }) => stores,
-        _ => bail!("tg-flood said {line:?}"),
-    };
-    let seen = watched.stdout.lines().find_map(|line| match Figure::parse(line) {
-        Some(Figure::Watched { stores, .. }) => Some(stores),
-        _ => None,
-    });
-    ensure!(seen == Some(sent) && sent > 0, "{sent} stores were issued, {seen:?} counted: {}", watched.stdout);
+    let watched = watch.check(Duration::from_secs(60))?;
+    let (sent, seen) = (stores_of(&line), stores_of(&watched.stdout));
+    ensure!(seen == sent && sent > Some(0), "{line:?}: {seen:?} stores were counted: {}", watched.stdout);
     println!("  {line}");
     for (guest, (most, before)) in [from, to].iter().zip(most.iter().zip(before)) {
         let node = guest.node();
@@ -81,13 +71,13 @@ pub(crate) fn i8_flood_stalls_and_loses_nothing(cluster: &Cluster, scale: Scale)
 /// A board is not scheduled for 2 s, again and again, under a queue's sender and a replicated page's writer: both stall
 /// with it, none of their imports comes into error, and nothing is lost.
 pub(crate) fn i8_unscheduled_board_loses_nothing(cluster: &Cluster, scale: Scale) -> Result<()> {
-    let guests: Vec<&Guest> = cluster.guests().iter().take(2).collect();
+    let guests = &cluster.guests()[..2];
     let rounds = scale.pick(2, 6);
     let hung = cluster.node(1);
     let lost = || guests.iter().map(|guest| guest.hib_log().matches("waiting stores was full").count()).sum::<usize>();
     let before = lost();
     std::thread::scope(|scope| {
-        let writers = scope.spawn(|| crate::replicas::stays_coherent(&guests, "counters", 6 + 4 * rounds));
+        let writers = scope.spawn(|| crate::replicas::stays_coherent(guests, "counters", 6 + 4 * rounds));
         let sender = scope.spawn(|| crate::queues::one_sender(cluster, "unscheduled", 4000));
         // Both are at work when it begins; what is being opened has its own time limits.
         let paused = telegraphos_cluster::sleep(Duration::from_secs(4)).and_then(|()| {
@@ -111,16 +101,17 @@ pub(crate) fn i8_unscheduled_board_loses_nothing(cluster: &Cluster, scale: Scale
 
 /// Two nodes load from each other in tight loops: both progress and no load fails.
 pub(crate) fn loads_from_each_other(cluster: &Cluster, scale: Scale) -> Result<()> {
-    let guests = [cluster.node(0), cluster.node(1)];
+    let guests = &cluster.guests()[..2];
     let seconds = scale.pick(3, 10);
-    let mut exports = [Export::of(guests[0], "mutual", "64K")?, Export::of(guests[1], "mutual", "64K")?];
+    let mut exports = [Export::of(&guests[0], "mutual", "64K")?, Export::of(&guests[1], "mutual", "64K")?];
     for (export, word) in exports.iter_mut().zip([1000, 1001]) {
         export.set_word(0, word)?;
     }
-    let timeouts = |guest: &Guest| guest.hib_log().matches("answered all-ones").count();
-    let before = guests.map(timeouts);
+    let timeouts =
+        || guests.iter().map(|guest| guest.hib_log().matches("answered all-ones").count()).collect::<Vec<_>>();
+    let before = timeouts();
     // A value that differs from the first would be printed.
-    let looping = at_once(&guests, |guest| {
+    let looping = at_once(guests, |guest| {
         let other = (1 - guest.node()).to_string();
         let mut load = guest.argv(&["tg-load", &other, "mutual", "0", "--watch"]).spawn()?;
         let first = hex(&load.wait_for_line(LIMIT, |_| true)?)?;
@@ -138,7 +129,7 @@ pub(crate) fn loads_from_each_other(cluster: &Cluster, scale: Scale) -> Result<(
         let more = load.next_line(Duration::from_millis(300))?;
         ensure!(more.is_none(), "node {} then loaded {more:?}", guest.node());
     }
-    let after = guests.map(timeouts);
+    let after = timeouts();
     ensure!(before == after, "loads were answered all-ones: {before:?} before, {after:?} after");
     Ok(())
 }

@@ -1,30 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Programs of guests that others talk to, and what is left when they have ended.
 
-use crate::help::{LIMIT, nothing_is_pinned, tables, within};
+use crate::help::{Start, nothing_is_pinned, tables, within};
 use anyhow::{Context, Result, ensure};
 use telegraphos_cluster::{Cluster, Guest, Running};
 
 /// Starts `tg-msg` with a command that others talk to.
 pub(crate) fn serving(node: &Guest, words: &[&str]) -> Result<Running> {
-    let mut server = node.argv(&[&["tg-msg"], words].concat()).keep_input_open().spawn()?;
-    server.wait_for_line(LIMIT, |line| line == "serving")?;
-    Ok(server)
+    node.argv(&[&["tg-msg"], words].concat()).keep_input_open().until("serving")
 }
 
-/// Waits for the end of a process that others have talked to, which finds nothing wrong.
-pub(crate) fn ended_well(process: Running, what: &str) -> Result<()> {
-    let output = process.wait_for(LIMIT)?;
-    ensure!(output.status.success(), "{what}: {}: {}{}", output.status, output.stdout, output.stderr);
-    Ok(())
-}
-
-/// Processes that have ended, in whatever state, have left no memory that is pinned, no segment, no queue.
-pub(crate) fn nothing_is_left(cluster: &Cluster) -> Result<()> {
-    nothing_is_left_of(cluster, "msg")
-}
-
-/// No object of boards with that in its name is left, and no pinned page of any.
+/// Processes that have ended, in whatever state, have left no object of boards with that in its name (no segment, no
+/// queue), and no memory of any that is pinned.
 pub(crate) fn nothing_is_left_of(cluster: &Cluster, what: &str) -> Result<()> {
     nothing_is_left_at(cluster.guests(), what)
 }

@@ -2,7 +2,7 @@
 //! Notification queues under siege: senders that do not wait, consumers that are slow, stopped and killed (SPEC I9,
 //! I10).
 
-use crate::help::{LIMIT, at_once, with_lab};
+use crate::help::{Start, at_once, with_lab};
 use anyhow::{Context, Result, ensure};
 use std::time::Duration;
 use telegraphos_agent::{Figure, Received};
@@ -23,17 +23,28 @@ struct Siege<'a> {
     limit: Duration,
 }
 
+/// Constant overflow, by three nodes: 8 words hold 4 elements.
+const SIEGE: Siege<'static> = Siege {
+    name: "siege",
+    words: 8,
+    width: 4,
+    quota: 4,
+    processes: &[1, 1, 1],
+    each: 5000,
+    options: &["--slow", "--preempted", "--killed"],
+    limit: Duration::from_secs(300),
+};
+
 impl Siege<'_> {
     /// What the receiver says at the end, when all went well.
-    fn run(&self, to: &Guest, from: &[&Guest]) -> Result<Received> {
+    fn run(&self, to: &Guest, from: &[Guest]) -> Result<Received> {
         let senders: u32 = self.processes.iter().sum();
         let (words, width, quota) = (self.words.to_string(), self.width.to_string(), self.quota.to_string());
         let (senders, each) = (senders.to_string(), self.each.to_string());
         let mut argv = vec!["tg-queue", "receive", self.name, "--words", &words, "--width", &width, "--quota", &quota];
         argv.extend(["--senders", &senders, "--each", &each]);
         argv.extend(self.options);
-        let mut receiver = to.argv(&argv).limit(self.limit).spawn()?;
-        receiver.wait_for_line(LIMIT, |line| line.starts_with("queue "))?;
+        let receiver = to.argv(&argv).limit(self.limit).until_begins("queue ")?;
         ensure!(from.len() == self.processes.len(), "{} nodes send", from.len());
         let sent = at_once(from, |guest| self.send(to, guest));
         let received = receiver.wait_for(self.limit)?;
@@ -66,43 +77,21 @@ impl Siege<'_> {
         };
         let processes = (0..count).map(start).collect::<Result<Vec<_>>>()?;
         let end = |process: Running| -> Result<String> {
-            let output = process.wait_for(self.limit)?;
-            let node = guest.node();
-            ensure!(output.status.success(), "a sender of node {node}: {}\n{}", output.status, output.stderr);
-            Ok(format!("node {node}: {}", output.stdout.trim()))
+            Ok(format!("node {}: {}", guest.node(), process.check(self.limit)?.stdout.trim()))
         };
         processes.into_iter().map(end).collect()
     }
 }
 
-fn nodes(cluster: &Cluster) -> (&Guest, Vec<&Guest>) {
-    let guests = cluster.guests();
-    (&guests[0], guests[1..].iter().collect())
-}
-
 /// Node 1 sends so many elements to a queue of node 0 that overflows all the time.
 pub(crate) fn one_sender(cluster: &Cluster, name: &str, each: u32) -> Result<()> {
-    let (to, from) = (cluster.node(0), cluster.node(1));
-    let limit = Duration::from_secs(300);
-    Siege { name, words: 8, width: 4, quota: 4, processes: &[1], each, options: &["--slow"], limit }
-        .run(to, &[from])
-        .map(drop)
+    let (to, from) = (cluster.node(0), &cluster.guests()[1..2]);
+    Siege { name, processes: &[1], each, options: &["--slow"], ..SIEGE }.run(to, from).map(drop)
 }
 
-/// Constant overflow: 8 words hold 4 elements.
 pub(crate) fn three_senders_overflow_an_8_word_queue(cluster: &Cluster) -> Result<()> {
-    let (to, from) = nodes(cluster);
-    let said = Siege {
-        name: "siege",
-        words: 8,
-        width: 4,
-        quota: 4,
-        processes: &[1, 1, 1],
-        each: 5000,
-        options: &["--slow", "--preempted", "--killed"],
-        limit: Duration::from_secs(300),
-    }
-    .run(to, &from)?;
+    let (to, from) = (cluster.node(0), &cluster.guests()[1..]);
+    let said = SIEGE.run(to, from)?;
     ensure!(said.overflows > 500, "it hardly overflowed: {said:?}");
     ensure!(said.kills > 20 && said.stops > 20, "the consumers had a good time: {said:?}");
     ensure!(said.evictions == 0, "no consumer stays inside for long, and yet: {said:?}");
@@ -111,39 +100,21 @@ pub(crate) fn three_senders_overflow_an_8_word_queue(cluster: &Cluster) -> Resul
 
 /// Buffers of 64 KiB; full size is 7 senders of 100 000 elements, on the three other nodes.
 pub(crate) fn fifty_thousand_through_64_kib_buffers(cluster: &Cluster, scale: Scale) -> Result<()> {
-    let (to, from) = nodes(cluster);
-    let siege = Siege {
-        name: "volume",
-        words: 1 << 14,
-        width: 4,
-        quota: 2,
-        processes: &[1, 1, 1],
-        each: 16_667,
-        options: &["--slow", "--preempted", "--killed"],
-        limit: Duration::from_secs(scale.pick(300, 3000)),
-    };
-    let said = siege.run(to, &from)?;
+    let (to, from) = (cluster.node(0), &cluster.guests()[1..]);
+    let limit = Duration::from_secs(scale.pick(300, 3000));
+    let siege = Siege { name: "volume", words: 1 << 14, quota: 2, each: 16_667, limit, ..SIEGE };
+    let said = siege.run(to, from)?;
     ensure!(said.kills > 5, "the consumers had a good time: {said:?}");
     if scale == Scale::Full {
-        Siege { name: "full", processes: &[3, 2, 2], each: 100_000, quota: 8, ..siege }.run(to, &from)?;
+        Siege { name: "full", processes: &[3, 2, 2], each: 100_000, quota: 8, ..siege }.run(to, from)?;
     }
     Ok(())
 }
 
 /// Wide words, and two virtual processors: handler and consumer may really run at once (SPEC E11).
 pub(crate) fn wide_elements_with_two_processors(cluster: &Cluster) -> Result<()> {
-    let (to, from) = nodes(cluster);
-    let said = Siege {
-        name: "wide",
-        words: 8,
-        width: 8,
-        quota: 3,
-        processes: &[2],
-        each: 1500,
-        options: &["--slow", "--preempted", "--killed"],
-        limit: Duration::from_secs(300),
-    }
-    .run(to, &from)?;
+    let (to, from) = (cluster.node(0), &cluster.guests()[1..]);
+    let said = Siege { name: "wide", width: 8, quota: 3, processes: &[2], each: 1500, ..SIEGE }.run(to, from)?;
     ensure!(said.overflows > 100, "it hardly overflowed: {said:?}");
     ensure!(said.evictions == 0, "no consumer stays inside for long, and yet: {said:?}");
     Ok(())
@@ -166,17 +137,10 @@ pub(crate) fn flags_lose_and_queues_do_not(cluster: &Cluster) -> Result<()> {
         "64",
         "--must-lose",
     ];
-    let guests: Vec<_> = cluster.guests().iter().take(3).collect();
+    let guests = &cluster.guests()[..3];
     let limit = Duration::from_secs(240);
     // One of the ways to take an element is the kernel's.
-    let said = with_lab(&guests, || {
-        at_once(&guests, |guest| {
-            let output = guest.argv(&argv).limit(limit).run()?;
-            let node = guest.node();
-            ensure!(output.status.success(), "node {node}: {}\n{}{}", output.status, output.stdout, output.stderr);
-            Ok(output.stdout)
-        })
-    })?;
+    let said = with_lab(guests, || at_once(guests, |guest| Ok(guest.argv(&argv).limit(limit).check()?)))?;
     let receiver = said.first().context("no node 0")?;
     for method in ["flag", "flag-look"] {
         let lost = receiver.lines().filter_map(|line| match Figure::parse(line) {

@@ -2,7 +2,7 @@
 //! Replicated pages: chaos on one of them, links that are held at the worst moment, and homes that go away (SPEC items
 //! 23 to 28, E19, I2, I4, I5).
 
-use crate::help::{Held, LIMIT, at_once, register};
+use crate::help::{BUS, Held, LIMIT, Start, at_once, plug_anew, register};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use std::time::Duration;
@@ -11,11 +11,8 @@ use telegraphos_cluster::{Cluster, Guest, Running};
 use telegraphos_testkit::Scale;
 use telegraphos_wire::regs::Register;
 
-/// SIGBUS on Linux.
-const BUS: i32 = 7;
-
 /// `tg-chaos` on these guests; what each said, and whether it ended well.
-fn chaos(guests: &[&Guest], seconds: u64, options: &[&str]) -> Result<Vec<(Chaos, bool)>> {
+fn chaos(guests: &[Guest], seconds: u64, options: &[&str]) -> Result<Vec<(Chaos, bool)>> {
     let (nodes, seconds) = (guests.len().to_string(), seconds.to_string());
     let mut argv = vec!["tg-chaos", &nodes, "--seconds", &seconds];
     argv.extend(options);
@@ -35,13 +32,13 @@ fn sum(said: &[(Chaos, bool)], of: impl Fn(&Chaos) -> u64) -> u64 {
     said.iter().map(|(chaos, _)| of(chaos)).sum()
 }
 
-fn stalls(guests: &[&Guest]) -> Result<u64> {
+fn stalls(guests: &[Guest]) -> Result<u64> {
     guests.iter().map(|guest| register(guest, Register::CountCounterStalls)).sum()
 }
 
 /// All nodes store to one page without agreement, and no reader ever sees a value come back (I5) nor an older own one
 /// (I4); then all copies are equal and no counter is left (I2).
-pub(crate) fn stays_coherent(guests: &[&Guest], mode: &str, seconds: u64) -> Result<u64> {
+pub(crate) fn stays_coherent(guests: &[Guest], mode: &str, seconds: u64) -> Result<u64> {
     let before = stalls(guests)?;
     let said = chaos(guests, seconds, &["--mode", mode])?;
     for (chaos, well) in &said {
@@ -65,17 +62,15 @@ pub(crate) fn stays_coherent(guests: &[&Guest], mode: &str, seconds: u64) -> Res
 }
 
 pub(crate) fn chaotic_stores_to_one_page(cluster: &Cluster, scale: Scale) -> Result<()> {
-    let guests: Vec<&Guest> = cluster.guests().iter().collect();
-    stays_coherent(&guests, "counters", scale.pick(10, 30))?;
+    stays_coherent(cluster.guests(), "counters", scale.pick(10, 30))?;
     // Where each store makes the copies invalid.
-    stays_coherent(&guests, "invalidate", scale.pick(3, 10))?;
+    stays_coherent(cluster.guests(), "invalidate", scale.pick(3, 10))?;
     Ok(())
 }
 
 /// One counter of pending writes: stores wait for it, and everything else is as before (SPEC item 26).
 pub(crate) fn one_counter_stalls_and_is_right(cluster: &Cluster) -> Result<()> {
-    let guests: Vec<&Guest> = cluster.guests().iter().collect();
-    let stalls = stays_coherent(&guests, "counters", 5)?;
+    let stalls = stays_coherent(cluster.guests(), "counters", 5)?;
     ensure!(stalls > 100, "only {stalls} stores waited for the one counter");
     Ok(())
 }
@@ -90,8 +85,8 @@ impl Copy {
     /// The home, or a copy of another node's.
     fn of(guest: &Guest, home: Option<usize>, name: &str, mode: &str) -> Result<Copy> {
         let home = home.map_or("here".into(), |id| id.to_string());
-        let mut process = guest.argv(&["tg-replica", &home, name, "--mode", mode]).keep_input_open().spawn()?;
-        process.wait_for_line(LIMIT, |line| line.starts_with("replicated"))?;
+        let process =
+            guest.argv(&["tg-replica", &home, name, "--mode", mode]).keep_input_open().until_begins("replicated")?;
         Ok(Copy { process, node: guest.node() })
     }
 
@@ -157,7 +152,6 @@ pub(crate) fn naive_copies_diverge(cluster: &Cluster, scale: Scale) -> Result<()
         }
     }
     // The program that stays coherent otherwise, with a moment in which the network is held.
-    let guests: Vec<&Guest> = cluster.guests().iter().collect();
     let seconds = scale.pick(3, 10);
     for round in 0..5 {
         let name = format!("naive-chaos-{round}");
@@ -171,7 +165,7 @@ pub(crate) fn naive_copies_diverge(cluster: &Cluster, scale: Scale) -> Result<()
                 }
                 Ok(())
             });
-            let said = chaos(&guests, seconds, &["--mode", "naive", "--name", &name]);
+            let said = chaos(cluster.guests(), seconds, &["--mode", "naive", "--name", &name]);
             holder.join().map_err(|_| anyhow::anyhow!("the thread that holds the network has panicked"))??;
             said
         })?;
@@ -348,10 +342,7 @@ pub(crate) fn home_goes_away(cluster: &Cluster) -> Result<()> {
         Ok(())
     });
     // Whatever came of it: QEMU never connects again; only a new plug brings the board back.
-    killed.device_del()?;
-    killed.restart_hib()?;
-    killed.device_add()?;
-    killed.wait_for_device()?;
+    plug_anew(killed)?;
     survived?;
     survives(cluster, 1, "killed-fabric", || {
         cluster.kill_fabric();
@@ -364,8 +355,7 @@ pub(crate) fn home_goes_away(cluster: &Cluster) -> Result<()> {
 /// The library's examples, which check themselves: drawing, with a home that all take in turns, and with copies that
 /// become invalid; messages from one to all; and a copy made when a page is read much.
 pub(crate) fn examples(cluster: &Cluster) -> Result<()> {
-    let guests: Vec<&Guest> = cluster.guests().iter().collect();
-    let nodes = guests.len().to_string();
+    let nodes = cluster.guests().len().to_string();
     for argv in [
         &["tg-whiteboard", &nodes, "500", "3", "50"][..],
         &["tg-whiteboard", &nodes, "200", "4"],
@@ -373,7 +363,7 @@ pub(crate) fn examples(cluster: &Cluster) -> Result<()> {
         &["tg-hotpage", &nodes],
     ] {
         println!("  {}", argv.join(" "));
-        let said = at_once(&guests, |guest| Ok(guest.argv(argv).limit(Duration::from_secs(120)).check()?))?;
+        let said = at_once(cluster.guests(), |guest| Ok(guest.argv(argv).limit(Duration::from_secs(120)).check()?))?;
         for line in said.iter().filter_map(|text| text.lines().find(|line| line.starts_with("node "))) {
             println!("    {line}");
         }

@@ -2,19 +2,19 @@
 //! Rings between the boards of separate processes, with real guests: what they carry the fabric does not see, and what
 //! is to be seen they do not carry (`docs/fabric.md`, "Rings between boards of one host").
 
-use crate::help::{Export, LIMIT, both_ways, within};
+use crate::help::{Export, Start, both_ways, stores_of, within};
 use anyhow::{Result, ensure};
 use std::time::Duration;
-use telegraphos_agent::Figure;
 use telegraphos_cluster::Cluster;
 use telegraphos_cluster::control::snapshot::Snapshot;
-use telegraphos_cluster::control::{Request, Response, Target};
+use telegraphos_cluster::control::{ControlClient, Request, Response, Target};
 
 /// The nodes that are looked at during a flood between the two others.
 const BOTH: [usize; 2] = [0, 3];
 
-fn snapshot(cluster: &Cluster) -> Result<Snapshot> {
-    match cluster.control()?.request(&Request::Statistics {})? {
+/// All that a fabric counts.
+pub(crate) fn snapshot(control: &mut ControlClient) -> Result<Snapshot> {
+    match control.request(&Request::Statistics {})? {
         Response::Statistics(snapshot) => Ok(snapshot),
         other => anyhow::bail!("statistics are {other:?}"),
     }
@@ -23,7 +23,7 @@ fn snapshot(cluster: &Cluster) -> Result<Snapshot> {
 /// Waits until so many rings are in use.
 pub(crate) fn come_to(cluster: &Cluster, rings: u64) -> Result<()> {
     within(|| {
-        let found = snapshot(cluster)?.totals.rings;
+        let found = snapshot(&mut cluster.control()?)?.totals.rings;
         ensure!(found == rings, "{found} rings are in use: expected {rings}");
         Ok(())
     })
@@ -39,7 +39,7 @@ pub(crate) fn of_all(cluster: &Cluster) -> u64 {
 /// load from it, again and again.
 fn seen(cluster: &Cluster, nodes: [usize; 2]) -> Result<u64> {
     let received = || -> Result<u64> {
-        let ports = snapshot(cluster)?.ports;
+        let ports = snapshot(&mut cluster.control()?)?.ports;
         let of_both = ports.iter().filter(|port| nodes.contains(&usize::from(port.node)));
         Ok(of_both.map(|port| port.classes.request.received.packets + port.classes.reply.received.packets).sum())
     };
@@ -56,8 +56,7 @@ pub(crate) fn carry_what_nothing_observes(cluster: &Cluster) -> Result<()> {
     let directory = tempfile::tempdir()?;
     let (from, to) = (cluster.node(2), cluster.node(1));
     let all = of_all(cluster);
-    let mut watch = to.argv(&["tg-watch", "by-ring", "--monotonic"]).spawn()?;
-    watch.wait_for_line(LIMIT, |line| line.starts_with("exported"))?;
+    let watch = to.argv(&["tg-watch", "by-ring", "--monotonic"]).until_begins("exported")?;
     come_to(cluster, all)?;
     let flood = from.argv(&["tg-flood", "1", "by-ring", "--seconds", "20"]).spawn()?;
     for round in 0..2 {
@@ -82,19 +81,11 @@ pub(crate) fn carry_what_nothing_observes(cluster: &Cluster) -> Result<()> {
         come_to(cluster, all)?;
         println!("  round {round}: {captured} requests and replies beside rings, {slowed} while there are faults");
     }
-    let flood = flood.wait_for(Duration::from_secs(120))?;
-    ensure!(flood.status.success(), "the flood: {}\n{}{}", flood.status, flood.stdout, flood.stderr);
-    let watched = watch.wait_for(Duration::from_secs(60))?;
-    ensure!(watched.status.success(), "its receiver: {}\n{}{}", watched.status, watched.stdout, watched.stderr);
-    let stores = |text: &str| {
-        text.lines().find_map(|line| match Figure::parse(line) {
-            Some(Figure::Flood { stores, .. } | Figure::Watched { stores, .. }) => Some(stores),
-            _ => None,
-        })
-    };
-    let (sent, arrived) = (stores(&flood.stdout), stores(&watched.stdout));
+    let flood = flood.check(Duration::from_secs(120))?;
+    let watched = watch.check(Duration::from_secs(60))?;
+    let (sent, arrived) = (stores_of(&flood.stdout), stores_of(&watched.stdout));
     ensure!(sent > Some(0) && sent == arrived, "{sent:?} stores were issued, {arrived:?} counted");
-    ensure!(snapshot(cluster)?.totals.rings_lost == 0, "a ring was lost");
+    ensure!(snapshot(&mut cluster.control()?)?.totals.rings_lost == 0, "a ring was lost");
     Ok(())
 }
 

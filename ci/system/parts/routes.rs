@@ -3,8 +3,8 @@
 //! other's (SPEC item 42).
 
 use crate::deaths::{GONE, are_notified, arrived, receives};
-use crate::help::{LIMIT, without_power};
-use crate::processes::{self, ended_well};
+use crate::help::{LIMIT, Start, without_power};
+use crate::processes;
 use crate::whole;
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
@@ -78,17 +78,12 @@ impl Two {
 
     /// A process that is reached by its cluster's gateway.
     fn serving(&self, cluster: usize, node: usize, words: &[&str]) -> Result<Running> {
-        let mut server = self.argv(cluster, node, &[words, &INSIDE].concat()).keep_input_open().spawn()?;
-        server.wait_for_line(LIMIT, |line| line == "serving")?;
-        Ok(server)
+        self.argv(cluster, node, &[words, &INSIDE].concat()).keep_input_open().until("serving")
     }
 
     fn gateway(&self, cluster: usize) -> Result<Running> {
         let outside: &[&str] = if cluster == 1 { &OUTSIDE } else { &[] };
-        let mut gateway =
-            self.argv(cluster, 0, &[&["gateway", "gate"], &LISTEN[..], outside].concat()).keep_input_open().spawn()?;
-        gateway.wait_for_line(LIMIT, |line| line == "serving")?;
-        Ok(gateway)
+        self.argv(cluster, 0, &[&["gateway", "gate"], &LISTEN[..], outside].concat()).keep_input_open().until("serving")
     }
 }
 
@@ -105,25 +100,22 @@ pub(crate) fn gateways_join_clusters(two: &Two) -> Result<()> {
             .map(|(cluster, node)| Ok(two.argv(*cluster, *node, &words).spawn()?))
             .collect::<Result<_>>()?;
         for running in running {
-            let output = running.wait_for(LIMIT)?;
-            ensure!(output.status.success(), "{options:?}: {}: {}{}", output.status, output.stdout, output.stderr);
-            println!("  {options:?}: {}", output.stdout.trim());
+            println!("  {options:?}: {}", running.check(LIMIT)?.stdout.trim());
         }
     }
     for (bytes, count) in [("8", "20"), ("100000", "5")] {
         let echo = two.serving(1, 1, &["echo", "echo"])?;
         let words = [&["pair", "1001", "echo", count, bytes], &INSIDE[..]].concat();
         println!("  over two gateways: {}", two.argv(0, 1, &words).limit(LIMIT).check()?.trim());
-        ended_well(echo, "the echo has failed")?;
+        echo.check(LIMIT)?;
     }
     // One gateway does, too: a process of the second one's is its neighbour.
     drop(second);
-    let mut echo = two.argv(1, 0, &[&["echo", "near"], &OUTSIDE[..]].concat()).spawn()?;
-    echo.wait_for_line(LIMIT, |line| line == "serving")?;
+    let echo = two.argv(1, 0, &[&["echo", "near"], &OUTSIDE[..]].concat()).until("serving")?;
     println!("  {}", first.wait_for_line(LIMIT, |line| line.starts_with("+ ") && line.ends_with("names near"))?);
     let words = [&["pair", "1000", "near", "20", "8"], &INSIDE[..]].concat();
     println!("  over one gateway: {}", two.argv(0, 1, &words).limit(LIMIT).check()?.trim());
-    ended_well(echo, "the echo has failed")?;
+    echo.check(LIMIT)?;
     Ok(())
 }
 
@@ -135,12 +127,11 @@ pub(crate) fn gateway_dies(two: &Two) -> Result<()> {
         let mut server = two.serving(1, 1, &["serve", "slow"])?;
         for bytes in ["8", "100000"] {
             let words = [&["send", "1001", "slow", "3", bytes], &INSIDE[..]].concat();
-            let mut sender = two.argv(0, 1, &words).spawn()?;
-            sender.wait_for_line(LIMIT, |line| line == "sending")?;
+            let sender = two.argv(0, 1, &words).until("sending")?;
             server.write("\n")?;
             let said = server.wait_for_line(LIMIT, |line| line.ends_with("with tag 3"))?;
             ensure!(said == format!("{bytes} bytes with tag 3"), "{said}");
-            ended_well(sender, "a message was received, and its sender does not know")?;
+            sender.check(LIMIT)?;
         }
         // Messages have arrived, and none is received: both wait.
         let mut waiting = Vec::new();
@@ -206,16 +197,14 @@ pub(crate) fn bad_neighbours(two: &Two) -> Result<()> {
     server.write("\n")?;
     let said = server.wait_for_line(LIMIT, |line| line.ends_with("with tag 5"))?;
     ensure!(said == "5 bytes with tag 5", "{said}");
-    let output = far.wait_for(LIMIT)?;
-    ensure!(output.status.success(), "{output:?}");
-    println!("  {}", output.stdout.trim());
+    println!("  {}", far.check(LIMIT)?.stdout.trim());
     Ok(())
 }
 
 /// No pinned page, segment or queue, and no kernel has crashed.
 pub(crate) fn nothing_is_left(two: &Two) -> Result<()> {
     two.clusters.iter().try_for_each(|cluster| {
-        processes::nothing_is_left(cluster)?;
+        processes::nothing_is_left_of(cluster, "msg")?;
         whole::no_kernel_has_crashed(cluster)
     })
 }

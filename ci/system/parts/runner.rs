@@ -3,36 +3,27 @@
 //! reason, last lines, and nothing left behind.
 
 use crate::command;
-use crate::leftovers::{Started, end, none_runs, nothing_left, processes_of};
+use crate::help::{Said, ended, ends, plug, signal};
+use crate::leftovers::{end, none_runs, nothing_left, processes_of};
 use anyhow::{Context, Result, ensure};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Output, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 use telegraphos_cluster::report;
 use telegraphos_cluster::{Cluster, NodeSettings, Settings};
 use telegraphos_images::Machine;
+use telegraphos_testkit::Daemon;
 
 /// Runs `run` on one node with these options and this command, expects this exit code, and nothing left behind.
-fn run(options: &[&str], argv: &[&str], code: i32) -> Result<Output> {
+fn run(options: &[&str], argv: &[&str], code: i32) -> Result<Said> {
     let dir = tempfile::tempdir()?;
     let mut command = command(&[&["--quiet", "run", "--nodes", "1"], options].concat());
-    let output = command.arg("--run-dir").arg(dir.path()).arg("--").args(argv).output()?;
-    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    let ended = output.status.code();
-    ensure!(ended == Some(code), "it ended with {ended:?}: expected {code}; it said:\n{stdout}{stderr}");
+    let said = ends(command.arg("--run-dir").arg(dir.path()).arg("--").args(argv), code)?;
     nothing_left(dir.path())?;
-    Ok(output)
-}
-
-fn says(output: &Output, words: &[&str]) -> Result<()> {
-    let text = String::from_utf8_lossy(&output.stderr);
-    for word in words {
-        ensure!(text.contains(word), "{word:?} is not in what it said:\n{text}");
-    }
-    Ok(())
+    Ok(said)
 }
 
 /// The file of `--junit`: each suite's name with its cases, as outcome and name.
@@ -83,12 +74,10 @@ pub(crate) fn unlike_nodes_report_what_they_are() -> Result<()> {
     let ktap_path = ktap.display().to_string();
     let mut command =
         command(&["--quiet", "--config", &file, "run", "--user", "root", "--junit", &junit_path, "--ktap"]);
-    let output = command.arg(&ktap_path).arg("--run-dir").arg(dir.path()).args(["--", "sh", "-c", script]).output()?;
-    let stdout = String::from_utf8_lossy(&output.stdout);
-    let said = format!("{stdout}{}", String::from_utf8_lossy(&output.stderr));
-    ensure!(output.status.code() == Some(3), "it ended with {:?}: expected 3; it said:\n{said}", output.status);
+    command.arg(&ktap_path).arg("--run-dir").arg(dir.path()).args(["--", "sh", "-c", script]);
+    let Said { out, err } = ends(&mut command, 3)?;
     for line in ["[left] is left 2 6.12 for=all ", "[1] is node1 1 6.1 for=all for=one "] {
-        ensure!(stdout.lines().any(|found| found == line), "{line:?} is not in what it said:\n{said}");
+        ensure!(out.lines().any(|found| found == line), "{line:?} is not in what it said:\n{out}{err}");
     }
     let own = format!("passed sh -c {script}");
     let cases = cases(&junit)?;
@@ -118,10 +107,10 @@ pub(crate) fn a_panic_is_254_with_its_stack() -> Result<()> {
     reported(&junit, &[("node0", &[&format!("error sh -c {script}")])])?;
     let text = fs::read_to_string(&junit)?;
     ensure!(text.contains("sysrq triggered crash") && text.contains("sysrq_handle_crash+0x"), "{text}");
-    ensure!(String::from_utf8_lossy(&output.stdout).contains("[0] before"), "the output before it is not there");
+    ensure!(output.out.contains("[0] before"), "the output before it is not there");
     let stack = ["--- the kernel's stack", "sysrq_handle_crash+0x", "--- end of the console"];
-    says(&output, &["node 0: the kernel has panicked: sysrq triggered crash"])?;
-    says(&output, &stack)
+    output.names(&["node 0: the kernel has panicked: sysrq triggered crash"])?;
+    output.names(&stack)
 }
 
 pub(crate) fn a_panic_at_boot_is_254_at_once() -> Result<()> {
@@ -129,10 +118,7 @@ pub(crate) fn a_panic_at_boot_is_254_at_once() -> Result<()> {
     let output =
         run(&["--qemu-arg", "-append", "--qemu-arg", "console=ttyS0 panic=-1 root=/dev/none"], &["true"], 254)?;
     // A limit of time would end it with 124.
-    says(
-        &output,
-        &["node 0: the kernel has panicked: VFS: Unable to mount root fs", "mount_root", "end of the console"],
-    )
+    output.names(&["node 0: the kernel has panicked: VFS: Unable to mount root fs", "mount_root", "end of the console"])
 }
 
 pub(crate) fn a_late_command_is_124() -> Result<()> {
@@ -143,7 +129,7 @@ pub(crate) fn a_late_command_is_124() -> Result<()> {
     reported(&junit, &[("node0", &["error sleep 1000"])])?;
     let text = fs::read_to_string(&ktap)?;
     ensure!(text.contains("not ok 1 sleep 1000 # TIMEOUT\n"), "{text}");
-    says(&output, &["node 0: sleep 1000: did not end within 2s"])
+    output.names(&["node 0: sleep 1000: did not end within 2s"])
 }
 
 /// What the kernel says about an error after which it continues is on its console as its own messages are.
@@ -151,32 +137,29 @@ pub(crate) fn an_error_of_the_kernel_is_254_without_a_panic() -> Result<()> {
     let script = "echo '<0>BUG: unable to handle page fault for address: ffffdead00000000' >/dev/kmsg; sleep 6000";
     // Without the error it would be a limit of time: 124.
     let output = run(&["--user", "root", "--timeout", "600"], &["sh", "-c", script], 254)?;
-    says(&output, &["node 0: the kernel has failed: BUG: unable to handle page fault for address: ffffdead00000000"])?;
+    output.names(&["node 0: the kernel has failed: BUG: unable to handle page fault for address: ffffdead00000000"])?;
     // A warning is no reason to end.
     let script = "echo '<4>WARNING: CPU: 0 PID: 1 at kernel/x.c:1' >/dev/kmsg; sleep 3; echo on";
     let output = run(&["--user", "root"], &["sh", "-c", script], 0)?;
-    ensure!(String::from_utf8_lossy(&output.stdout) == "[0] on\n", "{output:?}");
+    ensure!(output.out == "[0] on\n", "{output:?}");
     Ok(())
 }
 
 pub(crate) fn a_guest_that_hangs_is_254() -> Result<()> {
     let script = "echo before; sleep 1; killall -STOP tg-agent; sleep 600";
     let output = run(&["--user", "root", "--hang-timeout", "6"], &["sh", "-c", script], 254)?;
-    says(&output, &["node 0: the guest has hung", "has not answered for 6s", "end of node 0's console log"])
+    output.names(&["node 0: the guest has hung", "has not answered for 6s", "end of node 0's console log"])
 }
 
 pub(crate) fn a_boot_that_waits_for_ever_is_124() -> Result<()> {
     let append = "console=ttyS0 panic=-1 root=/dev/none rootwait";
     let options = ["--boot-timeout", "25", "--qemu-arg", "-append", "--qemu-arg", append];
     let output = run(&options, &["true"], 124)?;
-    says(
-        &output,
-        &[
-            "the boot of node 0 did not happen within 25 s",
-            "its processors are idle",
-            "Waiting for root device /dev/none",
-        ],
-    )
+    output.names(&[
+        "the boot of node 0 did not happen within 25 s",
+        "its processors are idle",
+        "Waiting for root device /dev/none",
+    ])
 }
 
 /// One packet of gdb's remote protocol, and the answer to it.
@@ -203,14 +186,8 @@ pub(crate) fn gdb_stops_a_guest_as_long_as_it_wants() -> Result<()> {
     command.arg(dir.path()).args(["--", "sh", "-c", "echo runs; sleep 2; echo done"]);
     let (out, err) = (dir.path().join("out"), dir.path().join("err"));
     command.stdin(Stdio::null()).stdout(File::create(&out)?).stderr(File::create(&err)?);
-    let mut run = Started(command.spawn()?);
-    let begun = Instant::now();
-    while fs::read_to_string(&out)?.matches("runs").count() < 2 {
-        let ended = run.0.try_wait()?;
-        ensure!(ended.is_none(), "it ended ({ended:?}):\n{}", fs::read_to_string(&err)?);
-        ensure!(begun.elapsed() < Duration::from_secs(300), "it does not run after 300 s");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let mut run = Daemon::start(&mut command);
+    says_in(&out, ("runs", 2), &err, &mut run)?;
     let said = fs::read_to_string(&err)?;
     let target = said.split("'target remote ").nth(1).and_then(|rest| rest.split('\'').next());
     let target = target.with_context(|| format!("no command line of gdb in:\n{said}"))?;
@@ -225,11 +202,11 @@ pub(crate) fn gdb_stops_a_guest_as_long_as_it_wants() -> Result<()> {
     let registers = gdb(&mut server, "g")?;
     ensure!(registers.len() > 300 && registers.chars().all(|c| c.is_ascii_hexdigit()), "registers are {registers:?}");
     std::thread::sleep(Duration::from_secs(12));
-    ensure!(run.0.try_wait()?.is_none(), "it ended while gdb had stopped the guest:\n{}", fs::read_to_string(&err)?);
+    ensure!(run.try_wait()?.is_none(), "it ended while gdb had stopped the guest:\n{}", fs::read_to_string(&err)?);
     ensure!(fs::read_to_string(&out)?.matches("[1] done").count() == 0, "the guest continued");
     let answer = gdb(&mut server, "D")?;
     ensure!(answer == "OK", "the server says {answer:?}");
-    let code = run.0.wait()?.code();
+    let code = run.wait()?.code();
     let text = fs::read_to_string(&out)?;
     ensure!(code == Some(0) && text.matches("done").count() == 2, "it ended with {code:?}, and said:\n{text}");
     Ok(())
@@ -244,12 +221,11 @@ pub(crate) fn up_ends_with_its_processes() -> Result<()> {
         fs::create_dir(&run_dir)?;
         let mut command = command(&["--quiet", "up", "--nodes", "1", "--run-dir"]);
         command.arg(&run_dir).stdin(Stdio::null()).stdout(File::create(&out)?).stderr(File::create(&err)?);
-        let mut up = Started(command.spawn()?);
-        wait_until_up(&out, &err, &mut up)?;
+        let mut up = Daemon::start(&mut command);
+        says_in(&out, ("Up.", 1), &err, &mut up)?;
         let all = processes_of(&run_dir);
         let (pid, _) = all.iter().find(|(_, line)| line.contains(is_it)).with_context(|| format!("{what}: {all:?}"))?;
-        let killed = std::process::Command::new("kill").arg("-9").arg(pid.to_string()).status()?;
-        ensure!(killed.success(), "kill says {killed}");
+        signal(*pid, "KILL")?;
         let code = end(&mut up)?;
         let text = fs::read_to_string(&err)?;
         ensure!(code == Some(3), "without {what} it ended with {code:?}: expected 3; it said:\n{text}");
@@ -276,13 +252,12 @@ pub(crate) fn a_board_works_on_the_machine_pc() -> Result<()> {
     let commands: Vec<_> =
         cluster.guests().iter().map(|guest| guest.argv(&filter).spawn()).collect::<Result<_, _>>()?;
     for command in commands {
-        let output = command.wait_for(Duration::from_secs(300))?;
-        ensure!(output.status.success() && output.stdout.contains("ok 1 "), "{}{}", output.stdout, output.stderr);
+        let output = command.check(Duration::from_secs(300))?;
+        ensure!(output.stdout.contains("ok 1 "), "{}{}", output.stdout, output.stderr);
     }
     cluster.node(0).device_del()?;
     ensure!(found(0).is_err(), "the board was unplugged and is still there");
-    cluster.node(0).device_add()?;
-    cluster.node(0).wait_for_device()?;
+    plug(cluster.node(0))?;
     Ok(())
 }
 
@@ -304,10 +279,7 @@ pub(crate) fn clusters_run_beside_each_other() -> Result<()> {
         Ok(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)
     };
     let done = |child: std::process::Child, what: &str| -> Result<String> {
-        let output = child.wait_with_output()?;
-        let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        ensure!(output.status.success(), "{what} ended with {}: {stdout}{stderr}", output.status);
-        Ok(stdout.into_owned())
+        Ok(ended(child.wait_with_output()?, 0).with_context(|| what.to_owned())?.out)
     };
     let up = |name: &str| start(&[&["up", "-d", "--cluster", name], &slow[..]].concat(), &[]);
     let (first, second) = (up("first")?, up("second")?);
@@ -344,12 +316,13 @@ pub(crate) fn clusters_run_beside_each_other() -> Result<()> {
     nothing_left(dir.path())
 }
 
-fn wait_until_up(out: &Path, err: &Path, up: &mut Started) -> Result<()> {
+/// Waits until a command has written a word so many times to the file `out`.
+fn says_in(out: &Path, (word, times): (&str, usize), err: &Path, command: &mut Daemon) -> Result<()> {
     let begun = Instant::now();
-    while !fs::read_to_string(out)?.contains("Up.") {
-        let ended = up.0.try_wait()?;
-        ensure!(ended.is_none(), "it ended ({ended:?}) before it was up:\n{}", fs::read_to_string(err)?);
-        ensure!(begun.elapsed() < Duration::from_secs(240), "it is not up after 240 s");
+    while fs::read_to_string(out)?.matches(word).count() < times {
+        let ended = command.try_wait()?;
+        ensure!(ended.is_none(), "it ended ({ended:?}) before it said {word:?}:\n{}", fs::read_to_string(err)?);
+        ensure!(begun.elapsed() < Duration::from_secs(300), "no {word:?} after 300 s");
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(())

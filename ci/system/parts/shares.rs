@@ -19,155 +19,37 @@ pub(crate) enum Share {
 }
 
 /// How functions begin, without underscores before that. The first one that fits says whose a function is.
-const BEGINNINGS: [(Share, &[&str]); 5] = [
+const BEGINNINGS: [(Share, &str); 5] = [
     (
         Share::Switches,
-        &[
-            "entry_SYSCALL",
-            "do_syscall_64",
-            "x64_sys_",
-            "syscall_",
-            "arch_exit_to_user_mode",
-            "exit_to_user_mode",
-            "swapgs_restore",
-            "rseq_",
-            "fpregs_assert",
-            "mem_cgroup_handle_over",
-            "blkcg_maybe_throttle",
-            "fdget",
-            "fput",
-            "do_vfs_ioctl",
-        ],
+        "entry_SYSCALL do_syscall_64 x64_sys_ syscall_ arch_exit_to_user_mode exit_to_user_mode swapgs_restore \
+         rseq_ fpregs_assert mem_cgroup_handle_over blkcg_maybe_throttle fdget fput do_vfs_ioctl",
     ),
     (
         Share::Isolation,
-        &[
-            "switch_mm",
-            "load_new_mm",
-            "enter_lazy_tlb",
-            "leave_mm",
-            "flush_tlb",
-            "check_object_size",
-            "check_stack_object",
-            "copy_from_user",
-            "copy_to_user",
-            "get_user",
-            "put_user",
-            "security_",
-            "tomoyo_",
-            "hook_file_",
-            "bpf_lsm_",
-            "apparmor_",
-            "asm_exc_page_fault",
-            "exc_page_fault",
-            "handle_mm_fault",
-            "tg_ioctl_of",
-            "tg_object_find",
-        ],
+        "switch_mm load_new_mm enter_lazy_tlb leave_mm flush_tlb check_object_size check_stack_object \
+         copy_from_user copy_to_user get_user put_user security_ tomoyo_ hook_file_ bpf_lsm_ apparmor_ \
+         asm_exc_page_fault exc_page_fault handle_mm_fault tg_ioctl_of tg_object_find",
     ),
     (
         Share::Interrupts,
-        &[
-            "asm_common_interrupt",
-            "common_interrupt",
-            "error_entry",
-            "error_return",
-            "irqentry",
-            "irq_enter",
-            "irq_exit",
-            "irq_entries",
-            "handle_edge_irq",
-            "handle_irq",
-            "note_interrupt",
-            "apic_ack",
-            "irq_chip_ack",
-            "native_apic_mem",
-            "add_interrupt_randomness",
-            "fast_mix",
-            "restore_regs_and_return",
-            "native_irq_return",
-            "handle_softirqs",
-            "ct_nmi",
-            "ct_irq",
-            "tg_irq",
-            "tg_event",
-            "tg_context_event",
-        ],
+        "asm_common_interrupt common_interrupt error_entry error_return irqentry irq_enter irq_exit irq_entries \
+         handle_edge_irq handle_irq note_interrupt apic_ack irq_chip_ack native_apic_mem add_interrupt_randomness \
+         fast_mix restore_regs_and_return native_irq_return handle_softirqs ct_nmi ct_irq tg_irq tg_event \
+         tg_context_event",
     ),
-    (Share::Communication, &["tg_"]),
+    (Share::Communication, "tg_"),
     (
         Share::Dispatching,
-        &[
-            "schedule",
-            "sched_",
-            "switch_to",
-            "switch_fpu",
-            "save_fpregs",
-            "restore_fpregs",
-            "xfd_validate",
-            "native_load_tls",
-            "rdgsbase",
-            "wrgsbase",
-            "mm_cid",
-            "finish_task_switch",
-            "context_switch",
-            "update_load",
-            "update_curr",
-            "update_rq",
-            "update_cfs",
-            "update_rt",
-            "update_deadline",
-            "update_entity",
-            "psi_",
-            "record_times",
-            "enqueue_",
-            "dequeue_",
-            "requeue_delayed",
-            "clear_delayed",
-            "place_entity",
-            "avg_vruntime",
-            "vruntime_",
-            "pick_",
-            "put_prev_",
-            "set_next_",
-            "check_preempt",
-            "wakeup_preempt",
-            "resched_curr",
-            "try_to_wake",
-            "ttwu_",
-            "wake_",
-            "default_wake",
-            "autoremove_wake",
-            "prepare_to_wait",
-            "finish_wait",
-            "init_wait",
-            "futex_",
-            "do_futex",
-            "get_futex",
-            "plist_",
-            "cpuacct_charge",
-            "dl_server",
-            "dl_",
-            "start_dl_timer",
-            "task_rq_lock",
-            "rcu_note_context_switch",
-            "native_sched_clock",
-            "do_idle",
-            "idle_cpu",
-            "default_idle",
-            "cpuidle",
-            "arch_cpu_idle",
-            "pv_native_safe_halt",
-            "tick_nohz_idle",
-            "ct_idle",
-            "ct_kernel",
-            "nohz_",
-            "nr_iowait",
-            "arch_scale",
-            "do_sched_yield",
-            "yield_task",
-            "flush_smp_call",
-        ],
+        "schedule sched_ switch_to switch_fpu save_fpregs restore_fpregs xfd_validate native_load_tls rdgsbase \
+         wrgsbase mm_cid finish_task_switch context_switch update_load update_curr update_rq update_cfs update_rt \
+         update_deadline update_entity psi_ record_times enqueue_ dequeue_ requeue_delayed clear_delayed \
+         place_entity avg_vruntime vruntime_ pick_ put_prev_ set_next_ check_preempt wakeup_preempt resched_curr \
+         try_to_wake ttwu_ wake_ default_wake autoremove_wake prepare_to_wait finish_wait init_wait futex_ \
+         do_futex get_futex plist_ cpuacct_charge dl_server dl_ start_dl_timer task_rq_lock \
+         rcu_note_context_switch native_sched_clock do_idle idle_cpu default_idle cpuidle arch_cpu_idle \
+         pv_native_safe_halt tick_nohz_idle ct_idle ct_kernel nohz_ nr_iowait arch_scale do_sched_yield \
+         yield_task flush_smp_call",
     ),
 ];
 
@@ -178,7 +60,8 @@ impl Share {
     /// Whose a function of the kernel is.
     pub(crate) fn of(function: &str) -> Share {
         let name = function.trim_start_matches('_');
-        let fits = |(_, beginnings): &&(Share, &[&str])| beginnings.iter().any(|start| name.starts_with(start));
+        let fits =
+            |(_, beginnings): &&(Share, &str)| beginnings.split_whitespace().any(|start| name.starts_with(start));
         BEGINNINGS.iter().find(fits).map_or(Share::Rest, |(share, _)| *share)
     }
 

@@ -4,7 +4,8 @@
 //! when the silence ends: a link loses nothing, and an answer that never came would keep its place in a window and a
 //! credit of its board's for as long as that board is up.
 
-use crate::net::{insert, reaches};
+use crate::help::{plug, plug_anew};
+use crate::net::{comes_to_reach, insert};
 use anyhow::{Context, Result, ensure};
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -15,8 +16,6 @@ use std::time::Duration;
 use telegraphos_cluster::{Cluster, Guest};
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::{Body, Packet};
-
-use crate::help::within;
 
 /// What a part of this may take that waits for no other node.
 const PROMPT: Duration = Duration::from_secs(30);
@@ -164,11 +163,8 @@ fn send(from: &Guest, to: &Guest) -> Result<()> {
 pub(crate) fn of_a_node_hangs_no_other(cluster: &Cluster) -> Result<()> {
     let (a, b) = (cluster.node(0), cluster.node(1));
     let relay = Relay::before(&fabric_socket(b)?)?;
-    b.device_del()?;
-    b.restart_hib()?;
-    b.device_add()?;
-    b.wait_for_device()?;
-    let again = || within(|| reaches(a, b));
+    plug_anew(b)?;
+    let again = || comes_to_reach(a, b);
     again().context("by the relay")?;
 
     relay.be_silent(true);
@@ -190,9 +186,8 @@ pub(crate) fn of_a_node_hangs_no_other(cluster: &Cluster) -> Result<()> {
     send(a, b)?;
     a.device_del().context("unplug")?;
     relay.be_silent(false);
-    a.device_add()?;
-    a.wait_for_device()?;
+    plug(a)?;
     again().context("after unplug")?;
     drop(relay);
-    within(|| reaches(a, b)).context("by the fabric")
+    again().context("by the fabric")
 }

@@ -3,7 +3,7 @@
 //! `tg-sockets`; and what one in C takes, beside the layers below.
 
 use crate::deaths::{all_of, told};
-use crate::help::LIMIT;
+use crate::help::{LIMIT, Start, plug};
 use crate::{c, processes};
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
@@ -56,9 +56,7 @@ fn words<'a>(expected: [&'a str; 2], preloaded: bool, words: &[&'a str]) -> Vec<
 
 /// A server, of root's, which can start programs of other users; clients are an ordinary user's.
 fn server(node: &Guest, expected: [&str; 2], preloaded: bool, port: &str) -> Result<Running> {
-    let mut server = node.argv(&words(expected, preloaded, &["serve", port])).as_root().spawn()?;
-    server.wait_for_line(LIMIT, |line| line == "ready")?;
-    Ok(server)
+    node.argv(&words(expected, preloaded, &["serve", port])).as_root().until("ready")
 }
 
 /// What became of connections, as the client and as the server say.
@@ -145,8 +143,7 @@ fn without_all_that_is_needed(cluster: &Cluster) -> Result<()> {
         let run = |node: &Guest, before: &str, rest: &str| {
             node.sh(&format!("{before}tg-sockets -v -a 20000 {program} {rest}")).limit(LIMIT)
         };
-        let mut server = run(far, "", "serve 7009").spawn()?;
-        server.wait_for_line(LIMIT, |line| line == "serving")?;
+        let server = run(far, "", "serve 7009").until("serving")?;
         let client = run(node, before, &format!("connect {host} 7009")).input("100000 10 10\n");
         // Only root becomes another user.
         let client = if before == unprivileged { client.as_root() } else { client }.run()?;
@@ -161,40 +158,36 @@ fn without_all_that_is_needed(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Handlers of signals write to the connection that a thread was writing to or reading from, and read from it.
-pub(crate) fn signals(cluster: &Cluster) -> Result<()> {
-    let program = c::ordinary("sockets/tests/signals.c", "signals")?;
+/// What both ends of a connection between the nodes say, of a program of `guest-driver/sockets/tests` that makes one
+/// under `tg-sockets`; each direction goes through memory. The last lines are the same.
+fn both_ends(cluster: &Cluster, name: &str, port: &str) -> Result<(String, Output)> {
+    let program = c::ordinary(&format!("sockets/tests/{name}.c"), name)?;
     let run = |node: usize, rest: &str| cluster.node(node).sh(&format!("exec tg-sockets -v -a 65536 {program} {rest}"));
-    let mut server = run(1, "serve 7008").spawn()?;
-    server.wait_for_line(LIMIT, |line| line == "serving")?;
-    let client = run(0, &format!("connect {} 7008", address(cluster.node(1)))).limit(LIMIT).run()?;
+    let server = run(1, &format!("serve {port}")).until("serving")?;
+    let client = run(0, &format!("connect {} {port}", address(cluster.node(1)))).limit(LIMIT).run()?;
     let served = server.wait_for(LIMIT)?;
     let both = [&client, &served].map(|output| (output.stdout.lines().last().unwrap_or(""), output.status.success()));
-    println!("  bytes of the client, of its handler, and of the server's: {}", both[0].0);
     let [said, counted] = both;
     ensure!(said == counted && said.1, "{said:?} and {counted:?}: {}{}", client.stderr, served.stderr);
-    let counts: Vec<u64> = said.0.split(' ').map(str::parse).collect::<Result<_, _>>()?;
-    ensure!(counts.len() == 3 && counts.iter().all(|count| *count > 1 << 16), "{counts:?} bytes");
     let through = said_by([&client, &served], THROUGH_MEMORY);
-    ensure!(through == [1, 1], "{through:?} directions through memory");
+    ensure!(through == [1, 1], "{through:?} directions through memory: {}{}", client.stderr, served.stderr);
+    Ok((said.0.to_owned(), client))
+}
+
+/// Handlers of signals write to the connection that a thread was writing to or reading from, and read from it.
+pub(crate) fn signals(cluster: &Cluster) -> Result<()> {
+    let (said, _) = both_ends(cluster, "signals", "7008")?;
+    println!("  bytes of the client, of its handler, and of the server's: {said}");
+    let counts: Vec<u64> = said.split(' ').map(str::parse).collect::<Result<_, _>>()?;
+    ensure!(counts.len() == 3 && counts.iter().all(|count| *count > 1 << 16), "{counts:?} bytes");
     Ok(())
 }
 
 /// All ways of libc to write and to read, of which those that go past the library are refused or replaced.
 pub(crate) fn ways(cluster: &Cluster) -> Result<()> {
-    let program = c::ordinary("sockets/tests/ways.c", "ways")?;
-    let run = |node: usize, rest: &str| cluster.node(node).sh(&format!("exec tg-sockets -v -a 65536 {program} {rest}"));
-    let mut server = run(1, "serve 7010").spawn()?;
-    server.wait_for_line(LIMIT, |line| line == "serving")?;
-    let client = run(0, &format!("connect {} 7010", address(cluster.node(1)))).limit(LIMIT).run()?;
-    let served = server.wait_for(LIMIT)?;
-    let both = [&client, &served].map(|output| (output.stdout.lines().last().unwrap_or(""), output.status.success()));
+    let (said, client) = both_ends(cluster, "ways", "7010")?;
     let refused: Vec<&str> = client.stderr.lines().filter(|line| line.starts_with("ways: ")).collect();
-    println!("  hashes of what went both ways: {}; refused: {refused:?}", both[0].0);
-    let [sent, received] = both;
-    ensure!(sent == received && sent.1, "{sent:?} and {received:?}: {}{}", client.stderr, served.stderr);
-    let through = said_by([&client, &served], THROUGH_MEMORY);
-    ensure!(through == [1, 1], "{through:?} directions through memory: {}{}", client.stderr, served.stderr);
+    println!("  hashes of what went both ways: {said}; refused: {refused:?}");
     ensure!(
         refused.iter().all(|line| ["Invalid argument", "Function not implemented"].iter().any(|w| line.contains(w)))
     );
@@ -211,8 +204,7 @@ pub(crate) fn own_board_is_lost(cluster: &Cluster) -> Result<()> {
     let begun = Instant::now();
     near.device_del()?;
     let ended = all_get_errors(clients, begun);
-    near.device_add()?;
-    near.wait_for_device()?;
+    plug(near)?;
     ended
 }
 
@@ -310,8 +302,7 @@ pub(crate) fn layers(cluster: &Cluster, scale: Scale) -> Result<()> {
     let mut words = vec!["tg-msg".to_owned(), "layers".into(), "1".into(), "layers".into(), rounds];
     let mut servers = Vec::new();
     for (name, before, address, port) in streams {
-        let mut server = far.sh(&format!("exec {before}{program} serve {port}")).spawn()?;
-        server.wait_for_line(LIMIT, |line| line == "serving")?;
+        let server = far.sh(&format!("exec {before}{program} serve {port}")).until("serving")?;
         servers.push(server);
         words.extend(["--stream".to_owned(), format!("{name}={before}{program} connect {address} {port}")]);
     }
@@ -327,19 +318,12 @@ pub(crate) fn layers(cluster: &Cluster, scale: Scale) -> Result<()> {
     ensure!(output.stdout.lines().count() == 11, "expected a line for each of 10 layers");
     let mut said = vec![output.stderr];
     for server in servers {
-        let output = server.wait_for(LIMIT)?;
-        ensure!(output.status.success(), "a server: {}: {}", output.status, output.stderr);
-        said.push(output.stderr);
+        said.push(server.check(LIMIT)?.stderr);
     }
     // Of the connection under tg-sockets both directions, and none of the others.
     let through: Vec<usize> = said.iter().map(|said| said.matches(THROUGH_MEMORY).count()).collect();
     ensure!(through == [1, 1, 0, 0], "{through:?} directions through memory: {said:?}");
     Ok(())
-}
-
-/// Nothing is left of connections that have ended.
-pub(crate) fn nothing_is_left(cluster: &Cluster) -> Result<()> {
-    processes::nothing_is_left_of(cluster, "tcp:")
 }
 
 /// A node loses its power and stays without: processes that send to it, and those that wait for it, get errors, and

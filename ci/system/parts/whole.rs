@@ -16,12 +16,12 @@ const PLAN: &str = include_str!("../../../guest-driver/programs/plan.txt");
 
 /// `tg-selftest` in all guests at once. As root nothing may be skipped; as an ordinary user what needs other users is.
 pub(crate) fn selftest(cluster: &Cluster, user: User, scale: Scale) -> Result<()> {
-    let guests: Vec<&Guest> = cluster.guests().iter().collect();
+    let guests = cluster.guests();
     let plan: BTreeSet<String> = plan(PLAN).collect();
     ensure!(plan.len() >= 50, "the plan of the self test has shrunk to {} tests", plan.len());
     let (nodes, seconds) = (guests.len().to_string(), scale.pick("1", "5"));
-    with_lab(&guests, || {
-        at_once(&guests, |guest| {
+    with_lab(guests, || {
+        at_once(guests, |guest| {
             let command = guest.argv(&["tg-selftest", "--nodes", &nodes, "--seconds", seconds]);
             let output = command.user(user).limit(Duration::from_secs(400)).run()?;
             is_as_planned(&output.stdout, &plan, user)
@@ -52,10 +52,10 @@ fn is_as_planned(text: &str, plan: &BTreeSet<String>, user: User) -> Result<()> 
 
 /// In guests with `threadirqs` also the hard handler is a thread: sleepers wake regardless.
 pub(crate) fn interrupts_in_threads_wake_sleepers(cluster: &Cluster) -> Result<()> {
-    let guests: Vec<&Guest> = cluster.guests().iter().collect();
+    let guests = cluster.guests();
     let nodes = guests.len().to_string();
     for only in ["interrupt/", "queue/wait-"] {
-        at_once(&guests, |guest| {
+        at_once(guests, |guest| {
             let command = guest.argv(&["tg-selftest", "--nodes", &nodes, "--only", only]);
             let output = command.as_root().limit(Duration::from_secs(60)).run()?;
             let tests = report::tests(&output.stdout).with_context(|| output.stderr.clone())?;

@@ -12,7 +12,6 @@ mod replay;
 mod run;
 mod terminal;
 mod top;
-mod watch;
 
 pub use context::{Common, Context, begin, print, usage, written};
 pub use run::measure;

@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `telegraphos run`: one command in every guest, all output as it comes.
+//! `telegraphos run`: one command in every guest, all output as it comes, until a process, a kernel or a guest ends or
+//! hangs under it.
 
-use super::{Context, watch, written};
+use super::{Context, written};
 use crate::report::{Files, Recorder};
-use crate::{Error, Guest, GuestCommand, OutputLine, Result, Status, User, lock};
+use crate::{Cluster, Error, Guest, GuestCommand, OutputLine, Result, Status, User, joined, lock};
 use std::io::Write;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+/// How often the cluster is looked at.
+const EVERY: Duration = Duration::from_millis(100);
+/// A command in a guest that fails because the guest did may fail so long before the reason is found.
+const REASON: Duration = Duration::from_secs(2);
 
 /// What is run, how, and what is written about it.
 pub(super) struct Program<'a> {
@@ -60,7 +67,46 @@ fn run_recorded(context: Context, program: &Program<'_>, recorder: &mut Recorder
             OutputLine::Stdout(text) | OutputLine::Stderr(text) => writeln!(std::io::stderr(), "[{node}] {text}"),
         })
     };
-    watch::watched(&cluster, || everywhere(cluster.guests(), command, program.limit, None, &mut show))
+    watched(&cluster, || everywhere(cluster.guests(), command, program.limit, None, &mut show))
+}
+
+/// Raises the flag also when the work panics.
+struct Raise<'a>(&'a AtomicBool);
+
+impl Drop for Raise<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Does `work` with the cluster. If a part of the cluster ends meanwhile, all guests are ended, so that `work` ends,
+/// and the error says what it was.
+fn watched<T>(cluster: &Cluster, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            loop {
+                if let Err(e) = cluster.check_strictly() {
+                    cluster.guests().iter().for_each(Guest::kill_qemu);
+                    return Err(e);
+                }
+                if done.load(Ordering::Acquire) {
+                    return Ok(());
+                }
+                std::thread::sleep(EVERY);
+            }
+        });
+        let raise = Raise(&done);
+        let result = work();
+        if matches!(result, Err(Error::Command { .. })) {
+            let begun = Instant::now();
+            while !watcher.is_finished() && begun.elapsed() < REASON {
+                std::thread::sleep(EVERY / 5);
+            }
+        }
+        drop(raise);
+        joined(watcher).and(result)
+    })
 }
 
 /// What is new of a command in one guest.
@@ -116,10 +162,7 @@ pub(super) fn everywhere(
             })
         };
         let threads: Vec<_> = guests.iter().map(thread).collect();
-        threads.into_iter().try_for_each(|thread| match thread.join() {
-            Ok(result) => result,
-            Err(panic) => std::panic::resume_unwind(panic),
-        })
+        threads.into_iter().try_for_each(joined)
     })?;
     Ok(lock(&first).map_or(0, |(code, _)| code))
 }

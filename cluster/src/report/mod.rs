@@ -43,7 +43,6 @@ impl Outcome {
     }
 }
 
-/// A test of a report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Test {
     pub name: String,
@@ -69,7 +68,6 @@ pub fn tests(output: &str) -> Option<Vec<Test>> {
     reader.end()
 }
 
-/// The tests of one node.
 #[derive(Debug, Default)]
 struct Suite {
     name: String,

@@ -3,7 +3,7 @@
 
 use super::row::{Accesses, Row, grouped, short};
 use super::{NODES, Part};
-use crate::{Cluster, Error, Guest, OutputLine, Result, Running, interrupt};
+use crate::{Cluster, Error, Guest, OutputLine, Result, Running, interrupt, joined};
 use std::time::{Duration, Instant};
 use telegraphos_agent::Figure;
 use telegraphos_wire::regs::Register;
@@ -36,8 +36,7 @@ struct Player(Running, usize);
 
 impl Player {
     fn enter(guest: &Guest) -> Result<Player> {
-        let mut running = guest.argv(&["tg-demo"]).keep_input_open().spawn()?;
-        running.wait_for_line(LIMIT, |line| line == "ready")?;
+        let running = guest.argv(&["tg-demo"]).keep_input_open().spawn_until(LIMIT, |line| line == "ready")?;
         Ok(Player(running, guest.node()))
     }
 
@@ -130,8 +129,7 @@ impl Stage<'_> {
         let mut all = Accesses::default();
         for node in nodes {
             let wanted = [Register::CountStores, Register::CountLoads, Register::CountAtomics, Register::CountEnqueues];
-            let [stores, loads, atomics, enqueues] = self.cluster.node(*node).registers(wanted)?;
-            all += Accesses { stores, loads, atomics, enqueues };
+            all += Accesses(self.cluster.node(*node).registers(wanted)?);
         }
         Ok(all)
     }
@@ -224,8 +222,11 @@ impl Stage<'_> {
     fn leave(&mut self) -> Result<()> {
         let (guest, mut storing) = (self.cluster.node(2), Vec::new());
         for node in [0, 1] {
-            let mut running = self.cluster.node(node).argv(&["tg-demo", "--until-gone", "2"]).spawn()?;
-            running.wait_for_line(LIMIT, |line| line == "storing")?;
+            let running = self
+                .cluster
+                .node(node)
+                .argv(&["tg-demo", "--until-gone", "2"])
+                .spawn_until(LIMIT, |line| line == "storing")?;
             if self.broken.contains(&Part::Leave) {
                 running.signal(TERM)?;
             }
@@ -237,11 +238,7 @@ impl Stage<'_> {
                 storing.into_iter().map(|running| scope.spawn(move || noticed(running, begun))).collect();
             let reset = guest.reset();
             let back = begun.elapsed();
-            let noticed = threads.into_iter().map(|thread| match thread.join() {
-                Ok(noticed) => noticed,
-                Err(panic) => std::panic::resume_unwind(panic),
-            });
-            let noticed = noticed.collect::<Result<Vec<_>>>();
+            let noticed = threads.into_iter().map(joined).collect::<Result<Vec<_>>>();
             reset.and(noticed).map(|noticed| (noticed, back))
         })?;
         interrupt::check()?;

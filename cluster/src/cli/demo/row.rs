@@ -8,53 +8,38 @@ use std::time::Duration;
 
 /// What boards counted of their guests' accesses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Accesses {
-    pub(super) stores: u64,
-    pub(super) loads: u64,
-    pub(super) atomics: u64,
-    pub(super) enqueues: u64,
-}
+pub(super) struct Accesses(pub(super) [u64; 4]);
 
 impl Accesses {
-    fn named(self) -> [(u64, &'static str); 4] {
-        [(self.stores, "store"), (self.loads, "load"), (self.atomics, "atomic"), (self.enqueues, "enqueue")]
-    }
+    /// What they are, in this order.
+    const NAMES: [&str; 4] = ["store", "load", "atomic", "enqueue"];
 
     /// What one of `count` operations took, as "1 store".
     pub(super) fn each(self, count: u64) -> String {
-        let each = |(number, name): (u64, &str)| match (number, count) {
+        let each = |(number, name): (u64, _)| match (number, count) {
             (0, _) | (_, 0) => None,
             (number, count) if number == count => Some(format!("1 {name}")),
             (number, count) if number % count == 0 => Some(format!("{} {name}s", number / count)),
             (number, count) => Some(format!("{:.3} {name}s", number as f64 / count as f64)),
         };
-        let all: Vec<String> = self.named().into_iter().filter_map(each).collect();
+        let all: Vec<String> = self.0.into_iter().zip(Accesses::NAMES).filter_map(each).collect();
         if all.is_empty() { "nothing".into() } else { all.join(", ") }
     }
 }
 
 impl AddAssign for Accesses {
     fn add_assign(&mut self, other: Accesses) {
-        self.stores += other.stores;
-        self.loads += other.loads;
-        self.atomics += other.atomics;
-        self.enqueues += other.enqueues;
+        self.0.iter_mut().zip(other.0).for_each(|(number, other)| *number += other);
     }
 }
 
 impl Sub for Accesses {
     type Output = Accesses;
     fn sub(self, other: Accesses) -> Accesses {
-        Accesses {
-            stores: self.stores.wrapping_sub(other.stores),
-            loads: self.loads.wrapping_sub(other.loads),
-            atomics: self.atomics.wrapping_sub(other.atomics),
-            enqueues: self.enqueues.wrapping_sub(other.enqueues),
-        }
+        Accesses(std::array::from_fn(|n| self.0[n].wrapping_sub(other.0[n])))
     }
 }
 
-/// A line.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     pub(super) part: Part,
@@ -190,14 +175,11 @@ mod tests {
 
     #[test]
     fn accesses_are_those_of_one_operation() {
-        let all = Accesses { stores: 200, atomics: 100, ..Accesses::default() };
+        let all = Accesses([200, 0, 100, 0]);
         assert_eq!(all.each(100), "2 stores, 1 atomic");
-        assert_eq!((Accesses { loads: 101, ..Accesses::default() }).each(100), "1.010 loads");
+        assert_eq!(Accesses([0, 101, 0, 0]).each(100), "1.010 loads");
         assert_eq!(Accesses::default().each(100), "nothing");
-        assert_eq!(
-            all - Accesses { stores: 50, ..Accesses::default() },
-            Accesses { stores: 150, atomics: 100, ..Accesses::default() }
-        );
+        assert_eq!(all - Accesses([50, 0, 0, 0]), Accesses([150, 0, 100, 0]));
     }
 
     #[test]

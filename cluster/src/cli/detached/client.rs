@@ -97,34 +97,14 @@ pub(in super::super) fn down(which: &Which) -> Result<u8> {
 pub(in super::super) fn exec(args: &ExecArgs) -> Result<u8> {
     let mut command = Command::start(&args.which, &args.node, args.user, &args.argv)?;
     let stdin = std::io::stdin();
-    let mut handle = stdin.as_fd();
-    command.input = Some(Input::of(&mut handle));
+    command.input = Some(stdin.as_fd());
     let exit = command.follow(&mut |stream, bytes| {
         written(match stream {
             Stream::Stdout => std::io::stdout().write_all(bytes).and_then(|()| std::io::stdout().flush()),
             Stream::Stderr => std::io::stderr().write_all(bytes),
         })
     })?;
-    Ok(code(exit))
-}
-
-/// The exit code as a shell would give it.
-pub(super) fn code(exit: Exit) -> u8 {
-    match exit {
-        Exit::Code(code) => code as u8,
-        Exit::Signal(signal) => 128 + (signal as u8 & 0x7f),
-    }
-}
-
-/// Standard input of a command.
-pub(super) struct Input<'a> {
-    from: BorrowedFd<'a>,
-}
-
-impl<'a> Input<'a> {
-    pub(super) fn of(from: &'a mut BorrowedFd<'_>) -> Input<'a> {
-        Input { from: *from }
-    }
+    Ok(crate::Status::of(exit).code())
 }
 
 /// What a command has done.
@@ -183,7 +163,8 @@ pub(super) struct Command<'a> {
     decoder: Decoder,
     /// Bytes of standard input that may be sent.
     window: usize,
-    pub(super) input: Option<Input<'a>>,
+    /// Its standard input.
+    pub(super) input: Option<BorrowedFd<'a>>,
     /// Its standard input has been closed.
     closed: bool,
     /// How slow it may be.
@@ -243,8 +224,8 @@ impl Command<'_> {
             self.pass_on_signals()?;
             let waiting = Error::io("cannot wait for", "the cluster");
             let fd = self.cluster.as_fd();
-            let [output, input] = match &self.input {
-                Some(input) if self.window > 0 => readable([fd, input.from], EVERY).map_err(waiting)?,
+            let [output, input] = match self.input {
+                Some(input) if self.window > 0 => readable([fd, input], EVERY).map_err(waiting)?,
                 _ => {
                     let [output] = readable([fd], EVERY).map_err(waiting)?;
                     [output, false]
@@ -273,9 +254,9 @@ impl Command<'_> {
 
     /// Sends a piece of standard input, or its end.
     fn feed(&mut self, bytes: &mut [u8]) -> Result<()> {
-        let Some(input) = &self.input else { return Ok(()) };
+        let Some(input) = self.input else { return Ok(()) };
         let most = self.window.min(PIECE);
-        let n = match rustix::io::read(input.from, &mut bytes[..most]) {
+        let n = match rustix::io::read(input, &mut bytes[..most]) {
             Ok(n) => n,
             Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => return Ok(()),
             // As a background process reads no terminal.
@@ -366,6 +347,7 @@ mod tests {
 
     #[test]
     fn exit_codes_are_those_of_a_shell() {
+        let code = |exit| crate::Status::of(exit).code();
         assert_eq!((code(Exit::Code(7)), code(Exit::Signal(2))), (7, 130));
     }
 }

@@ -3,7 +3,7 @@
 //! comes out of a guest is hostile input: [`unpack`] makes it, beneath the directory that the user has named.
 
 use super::CpArgs;
-use super::client::{Command, Event, Input, Pace};
+use super::client::{Command, Event, Pace};
 use super::unpack::{self, Failure, LeftOut, Limits};
 use crate::command::Stream;
 use crate::{Error, Result, directory_of};
@@ -84,18 +84,12 @@ fn into(args: &CpArgs, from: &Path, node: &str, path: &str) -> Result<u8> {
     let mode = format!("{:o}", metadata.permissions().mode() & 0o777);
     let argv = ["sh", "-c", WRITE, "sh", path, &name, &mode].map(str::to_owned);
     let command = Command::start(&args.which, node, args.user, &argv)?;
-    feed(command, &mut file.as_fd(), node, path, args)
+    feed(command, file.as_fd(), node, path, args)
 }
 
 /// Follows a command in the guest that takes this input, to its end.
-fn feed<'a>(
-    mut command: Command<'a>,
-    input: &'a mut BorrowedFd<'_>,
-    node: &str,
-    path: &str,
-    args: &CpArgs,
-) -> Result<u8> {
-    command.input = Some(Input::of(input));
+fn feed<'a>(mut command: Command<'a>, input: BorrowedFd<'a>, node: &str, path: &str, args: &CpArgs) -> Result<u8> {
+    command.input = Some(input);
     let mut errors = Vec::new();
     let exit = command.follow(&mut |_, bytes| {
         keep(&mut errors, bytes);
@@ -164,14 +158,6 @@ fn bytes(args: &CpArgs) -> u64 {
     args.limit_gib.saturating_mul(1 << 30)
 }
 
-fn started(mut command: std::process::Command) -> Result<Child> {
-    // Ctrl-C is for the command in the guest, whose end is then this one's.
-    command
-        .process_group(0)
-        .spawn()
-        .map_err(|source| Error::Spawn { what: "tar, which a directory needs".into(), source })
-}
-
 fn tree_into(args: &CpArgs, from: &Path, node: &str, path: &str) -> Result<u8> {
     let whole = from.canonicalize().map_err(Error::io("cannot read", from))?;
     let name = whole.file_name().map_or("root".into(), |name| name.to_string_lossy().into_owned());
@@ -179,10 +165,13 @@ fn tree_into(args: &CpArgs, from: &Path, node: &str, path: &str) -> Result<u8> {
     let command = Command::start(&args.which, node, args.user, &argv)?;
     let mut packing = std::process::Command::new("tar");
     packing.args(["-c", "-f", "-", "-C"]).arg(&whole).arg(".").stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut packing = Packing(started(packing)?);
+    // Ctrl-C is for the command in the guest, whose end is then this one's.
+    let started = packing.process_group(0).spawn();
+    let mut packing =
+        Packing(started.map_err(|source| Error::Spawn { what: "tar, which a directory needs".into(), source })?);
     let output = packing.0.stdout.take();
-    let Some(mut handle) = output.as_ref().map(AsFd::as_fd) else { return Ok(1) };
-    let code = feed(command, &mut handle, node, path, args)?;
+    let Some(packed) = output.as_ref().map(AsFd::as_fd) else { return Ok(1) };
+    let code = feed(command, packed, node, path, args)?;
     packing.end(from)?;
     Ok(code)
 }

@@ -234,64 +234,9 @@ fn deliver(
 mod tests {
     use super::*;
     use crate::agent::Line;
+    use crate::agent::tests::{Peer, line};
     use crate::command::{GuestCommand, Stream};
-    use std::io::Write;
-    use telegraphos_agent::{Message, ToGuest, ToHost};
-
-    const LIMIT: Duration = Duration::from_secs(20);
-
-    /// One end of a stream of messages.
-    struct Peer {
-        socket: UnixStream,
-        decoder: Decoder,
-    }
-
-    impl Peer {
-        fn new(socket: UnixStream) -> Peer {
-            socket.set_read_timeout(Some(LIMIT)).unwrap();
-            Peer { socket, decoder: Decoder::default() }
-        }
-
-        fn send(&mut self, message: &impl Message) {
-            self.socket.write_all(&encode(message).unwrap()).unwrap();
-        }
-
-        fn next<M: Message>(&mut self) -> M {
-            let mut bytes = [0; 4096];
-            loop {
-                if let Some(message) = self.decoder.next() {
-                    return message;
-                }
-                let n = self.socket.read(&mut bytes).unwrap();
-                assert!(n > 0, "the other end is closed");
-                self.decoder.push(&bytes[..n]);
-            }
-        }
-
-        /// The id of the next command, which now runs.
-        fn started(&mut self) -> u32 {
-            loop {
-                if let ToGuest::Run { id, .. } = self.next() {
-                    self.send(&ToHost::Started { id, pid: 1 });
-                    return id;
-                }
-            }
-        }
-
-        fn signal(&mut self) -> i32 {
-            loop {
-                if let ToGuest::Signal { signal, .. } = self.next() {
-                    return signal;
-                }
-            }
-        }
-    }
-
-    /// The line to an agent, and the agent's end of it.
-    fn line() -> (Line, Peer) {
-        let (here, there) = UnixStream::pair().unwrap();
-        (Line::open(0, here).unwrap(), Peer::new(there))
-    }
+    use telegraphos_agent::{ToGuest, ToHost};
 
     fn command(line: &Line) -> GuestCommand {
         GuestCommand::new(0.into(), Ok(line.clone()), vec!["x".into()]).keep_input_open()
@@ -308,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_client_that_does_not_read_stops_its_own_command_alone() {
-        let (line, mut agent) = line();
+        let (line, mut agent) = line(0);
         let (mut client, following) = followed(&line, || None);
         let id = agent.started();
         // More than every buffer on the way.
@@ -336,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_command_beyond_the_reach_of_signals_is_killed_when_its_output_is_not_read() {
-        let (line, mut agent) = line();
+        let (line, mut agent) = line(0);
         let (mut client, following) = followed(&line, || None);
         let id = agent.started();
         for _ in 0..=KILL_AT / PIECE + 256 {
@@ -355,7 +300,7 @@ mod tests {
 
     #[test]
     fn input_and_signals_reach_the_command_and_a_hang_up_kills_it() {
-        let (line, mut agent) = line();
+        let (line, mut agent) = line(0);
         let (mut client, following) = followed(&line, || None);
         let id = agent.started();
         client.send(&ToCluster::Stdin(b"abc".to_vec()));
@@ -372,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_client_that_sends_more_than_its_window_is_hung_up_on() {
-        let (line, mut agent) = line();
+        let (line, mut agent) = line(0);
         let (mut client, following) = followed(&line, || None);
         agent.started();
         // The agent takes nothing but its own window.
@@ -386,7 +331,7 @@ mod tests {
 
     #[test]
     fn the_reason_of_the_clusters_end_is_that_of_the_command() {
-        let (line, mut agent) = line();
+        let (line, mut agent) = line(0);
         let begun = Instant::now();
         let over = move || {
             let why = Ended { code: 254, why: "the kernel has panicked".into() };

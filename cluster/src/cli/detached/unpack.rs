@@ -301,12 +301,8 @@ impl Unpacking<'_> {
         let mode = Mode::from_raw_mode(mode & 0o777);
         let (parent, name) = self.parent(path)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let make = || rustix::fs::openat(&parent, name, flags, mode);
-        let made = match make() {
-            // Never written into: it may have another name elsewhere.
-            Err(Errno::EXIST) => rustix::fs::unlinkat(&parent, name, AtFlags::empty()).and_then(|()| make()),
-            made => made,
-        };
+        // What is there is never written into: it may have another name elsewhere.
+        let made = replacing(&parent, name, || rustix::fs::openat(&parent, name, flags, mode));
         let mut file = File::from(made.map_err(|e| failed(path, "cannot make the file", e))?);
         let mut bytes = vec![0; PIECE];
         loop {
@@ -332,12 +328,16 @@ impl Unpacking<'_> {
 
     fn link(&self, path: &Path, target: &[u8]) -> Result<(), Failure> {
         let (parent, name) = self.parent(path)?;
-        let make = || rustix::fs::symlinkat(OsStr::from_bytes(target), &parent, name);
-        let made = match make() {
-            Err(Errno::EXIST) => rustix::fs::unlinkat(&parent, name, AtFlags::empty()).and_then(|()| make()),
-            made => made,
-        };
+        let made = replacing(&parent, name, || rustix::fs::symlinkat(OsStr::from_bytes(target), &parent, name));
         made.map_err(|e| failed(path, "cannot make the link", e))
+    }
+}
+
+/// Makes something of this name, in place of what has it.
+fn replacing<T>(parent: &OwnedFd, name: &OsStr, make: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
+    match make() {
+        Err(Errno::EXIST) => rustix::fs::unlinkat(parent, name, AtFlags::empty()).and_then(|()| make()),
+        made => made,
     }
 }
 

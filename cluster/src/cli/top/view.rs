@@ -19,7 +19,6 @@ pub(crate) enum Style {
     Bad,
 }
 
-/// One line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) style: Style,
