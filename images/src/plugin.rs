@@ -12,7 +12,8 @@ const INTERFACE_7: Version = Version { major: 11, minor: 1, micro: 0 };
 const INTERFACE_4: Version = Version { major: 9, minor: 2, micro: 0 };
 
 impl Store {
-    /// The counting plugin for a QEMU of this version, freshly built: a shared library for `-plugin`.
+    /// The counting plugin for a QEMU of this version, freshly built: a shared library for `-plugin`. Before 11.1 it
+    /// needs a newer Rust than the rest of the project (`device/plugin/Cargo.toml`).
     pub fn plugin(&self, qemu: Version) -> Result<PathBuf> {
         let (target, features) = match qemu {
             v if v >= INTERFACE_7 => ("plugin", None),

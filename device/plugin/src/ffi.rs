@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
-//! QEMU's plugin interface as far as it is needed: declarations written after the documentation in QEMU's
-//! `include/plugins/qemu-plugin.h`, and our callbacks. Of version 7, or with the feature `plugin-api-v4` of version 4,
-//! where two of the callbacks get the plugin's id and not the pointer that they were registered with.
+//! QEMU's plugin interface, version 7, as far as it is needed: declarations written after the documentation in QEMU's
+//! `include/plugins/qemu-plugin.h`, and our callbacks. In version 7 callbacks get the pointer they were registered with
+//! and no longer the plugin's id.
 
 use crate::shell::{self, KERNEL, PAGE_BITS};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -48,13 +48,7 @@ struct Info {
 
 type Id = u64;
 type MemInfo = u32;
-#[cfg(feature = "plugin-api-v4")]
-type AtExit = extern "C" fn(id: Id, userdata: *mut c_void);
-#[cfg(not(feature = "plugin-api-v4"))]
 type AtExit = extern "C" fn(userdata: *mut c_void);
-#[cfg(feature = "plugin-api-v4")]
-type OnTranslation = extern "C" fn(id: Id, block: *mut Block);
-#[cfg(not(feature = "plugin-api-v4"))]
 type OnTranslation = extern "C" fn(block: *mut Block, userdata: *mut c_void);
 type OnExecution = extern "C" fn(vcpu: c_uint, userdata: *mut c_void);
 type OnAccess = extern "C" fn(vcpu: c_uint, info: MemInfo, vaddr: u64, userdata: *mut c_void);
@@ -67,9 +61,6 @@ const LOADS_AND_STORES: c_int = 3;
 const ADD: c_int = 0;
 
 unsafe extern "C" {
-    #[cfg(feature = "plugin-api-v4")]
-    fn qemu_plugin_register_vcpu_tb_trans_cb(id: Id, callback: OnTranslation);
-    #[cfg(not(feature = "plugin-api-v4"))]
     fn qemu_plugin_register_vcpu_tb_trans_cb(id: Id, callback: OnTranslation, userdata: *mut c_void);
     fn qemu_plugin_register_atexit_cb(id: Id, callback: AtExit, userdata: *mut c_void);
     fn qemu_plugin_tb_n_insns(block: *const Block) -> usize;
@@ -135,10 +126,10 @@ fn counters() -> &'static Counters {
     })
 }
 
-/// The interface this plugin was built for; QEMU refuses it if it does not speak that one.
+/// The interface this plugin was written for; QEMU refuses it if it no longer speaks that one.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, reason = "QEMU looks for this name")]
-pub(crate) static qemu_plugin_version: c_int = if cfg!(feature = "plugin-api-v4") { 4 } else { 7 };
+pub(crate) static qemu_plugin_version: c_int = 7;
 
 /// Called by QEMU when it has loaded the plugin; not 0 if it is not to start.
 ///
@@ -164,24 +155,17 @@ pub(crate) unsafe extern "C" fn qemu_plugin_install(
     }
     // SAFETY: our own id; the callbacks are functions that stay.
     unsafe {
-        #[cfg(feature = "plugin-api-v4")]
-        qemu_plugin_register_vcpu_tb_trans_cb(id, on_translation);
-        #[cfg(not(feature = "plugin-api-v4"))]
         qemu_plugin_register_vcpu_tb_trans_cb(id, on_translation, ptr::null_mut());
         qemu_plugin_register_atexit_cb(id, at_exit, ptr::null_mut());
     }
     0
 }
 
-extern "C" fn at_exit(#[cfg(feature = "plugin-api-v4")] _id: Id, _userdata: *mut c_void) {
+extern "C" fn at_exit(_userdata: *mut c_void) {
     shell::finish();
 }
 
-extern "C" fn on_translation(
-    #[cfg(feature = "plugin-api-v4")] _id: Id,
-    block: *mut Block,
-    #[cfg(not(feature = "plugin-api-v4"))] _userdata: *mut c_void,
-) {
+extern "C" fn on_translation(block: *mut Block, _userdata: *mut c_void) {
     let counters = counters();
     // SAFETY: QEMU's block, valid during this call.
     let instructions = unsafe { qemu_plugin_tb_n_insns(block) };

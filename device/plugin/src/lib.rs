@@ -8,10 +8,14 @@
 //!
 //! - `telegraphos_plugin_core` counts, without QEMU.
 //! - `shell` holds the one observer, reads the plugin's arguments and writes the table.
-//! - `ffi` declares QEMU's plugin interface: version 7 (QEMU 11.1), or, with the feature `plugin-api-v4`, version 4.
+//! - One of two modules is built: `ffi`, declarations of plugin interface 7 (QEMU 11.1), or, with the feature
+//!   `plugin-api-v4`, `bindings`, on the crate `qemu-plugin`, for interfaces 4 and 5. The crate has no interface 7.
 //!
 //! Instructions are counted by code that QEMU compiles into the guest's, one addition each. Memory accesses and markers
 //! are function calls; the former return at once unless a region is open.
 
+#[cfg(feature = "plugin-api-v4")]
+mod bindings;
+#[cfg(not(feature = "plugin-api-v4"))]
 mod ffi;
 mod shell;
