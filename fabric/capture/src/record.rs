@@ -3,7 +3,6 @@
 //! of kinds that no link carries ([`FIRST_RECORD_KIND`]), so that one dissector reads both.
 
 use telegraphos_fabric_core::{Event, PortId};
-use telegraphos_topology::TrunkId;
 use telegraphos_wire::layout::{Check, Field, Kind, Show, Tail};
 use telegraphos_wire::link::{FIRST_RECORD_KIND, HEAD_LEN};
 
@@ -25,23 +24,9 @@ const STATE: u8 = FIRST_RECORD_KIND + 11;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// [`Event::PortOpened`].
-    Opened {
-        port: PortId,
-        room: u32,
-        /// The longest block on it.
-        block: u32,
-    },
-    /// [`Event::TrunkOpened`].
-    TrunkOpened { port: PortId, room: u32, trunk: TrunkId },
-    /// [`Event::Tick`], its time.
-    Tick(u64),
-    /// [`Event::PortRoom`].
-    Room { port: PortId, room: u32 },
-    /// [`Event::PortClosed`].
-    Closed(PortId),
-    /// [`Event::Malformed`] and the bytes, as far as they were at hand.
-    Malformed { port: PortId, bytes: Vec<u8> },
+    /// An event, and of [`Event::Malformed`] the bytes, as far as they were at hand. One that is a frame is no record:
+    /// it is captured as it is.
+    Event(Event, Vec<u8>),
     /// The switch ends a connection.
     Close(PortId),
     /// A `Diagnostic` of the switch, as Rust's `Debug` writes it.
@@ -108,12 +93,18 @@ impl Record {
     pub fn encode(&self, out: &mut Vec<u8>) {
         let halves = |long: &u64| [*long as u32, (*long >> 32) as u32];
         let (kind, words, tail): (u8, &[u32], &[u8]) = match self {
-            Record::Opened { port, room, block } => (OPENED, &[*port, *room, *block], &[]),
-            Record::TrunkOpened { port, room, trunk } => (TRUNK_OPENED, &[*port, *room, u32::from(*trunk)], &[]),
-            Record::Tick(now) => (TICK, &halves(now), &[]),
-            Record::Room { port, room } => (ROOM, &[*port, *room], &[]),
-            Record::Closed(port) => (CLOSED, &[*port], &[]),
-            Record::Malformed { port, bytes } => (MALFORMED, &[*port], bytes),
+            Record::Event(event, bytes) => match event {
+                Event::PortOpened { port, room, block } => (OPENED, &[*port, *room, *block], &[]),
+                Event::TrunkOpened { port, room, trunk } => (TRUNK_OPENED, &[*port, *room, u32::from(*trunk)], &[]),
+                Event::Tick { now } => (TICK, &halves(now), &[]),
+                Event::PortRoom { port, frames } => (ROOM, &[*port, *frames], &[]),
+                Event::PortClosed { port } => (CLOSED, &[*port], &[]),
+                Event::Malformed { port } => (MALFORMED, &[*port], bytes),
+                Event::Frame { frame, .. } => {
+                    frame.encode(out);
+                    return;
+                }
+            },
             Record::Close(port) => (CLOSE, &[*port], &[]),
             Record::Notice(text) => (NOTICE, &[], text.as_bytes()),
             Record::Comment(text) => (COMMENT, &[], text.as_bytes()),
@@ -126,37 +117,6 @@ impl Record {
         out.extend_from_slice(&[kind, RECORD_VERSION, 0, 0]);
         words.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
         out.extend_from_slice(tail);
-    }
-
-    /// The record of an event; a frame is captured as it is.
-    pub fn of(event: &Event) -> Option<Record> {
-        Some(match *event {
-            Event::PortOpened { port, room, block } => Record::Opened { port, room, block },
-            Event::TrunkOpened { port, room, trunk } => Record::TrunkOpened { port, room, trunk },
-            Event::Tick { now } => Record::Tick(now),
-            Event::PortRoom { port, frames } => Record::Room { port, room: frames },
-            Event::Malformed { port } => Record::Malformed { port, bytes: Vec::new() },
-            Event::PortClosed { port } => Record::Closed(port),
-            Event::Frame { .. } => return None,
-        })
-    }
-
-    /// The event it was, if any.
-    pub fn event(&self) -> Option<Event> {
-        Some(match *self {
-            Record::Opened { port, room, block } => Event::PortOpened { port, room, block },
-            Record::TrunkOpened { port, room, trunk } => Event::TrunkOpened { port, room, trunk },
-            Record::Tick(now) => Event::Tick { now },
-            Record::Room { port, room } => Event::PortRoom { port, frames: room },
-            Record::Malformed { port, .. } => Event::Malformed { port },
-            Record::Closed(port) => Event::PortClosed { port },
-            Record::Close(_)
-            | Record::Notice(_)
-            | Record::Comment(_)
-            | Record::Gap(_)
-            | Record::End(_)
-            | Record::State { .. } => return None,
-        })
     }
 
     /// Whether these are the bytes of a record, not of a frame.
@@ -183,13 +143,14 @@ impl Record {
         let word = |at: usize| body.get(at..at + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
         let long = || u64::from(word(0)) | u64::from(word(4)) << 32;
         let text = || String::from_utf8_lossy(&body[kind.len..]).into_owned();
+        let event = |event| Record::Event(event, Vec::new());
         Ok(match number {
-            OPENED => Record::Opened { port: word(0), room: word(4), block: word(8) },
-            TRUNK_OPENED => Record::TrunkOpened { port: word(0), room: word(4), trunk: word(8) as u16 },
-            TICK => Record::Tick(long()),
-            ROOM => Record::Room { port: word(0), room: word(4) },
-            MALFORMED => Record::Malformed { port: word(0), bytes: body[kind.len..].to_vec() },
-            CLOSED => Record::Closed(word(0)),
+            OPENED => event(Event::PortOpened { port: word(0), room: word(4), block: word(8) }),
+            TRUNK_OPENED => event(Event::TrunkOpened { port: word(0), room: word(4), trunk: word(8) as u16 }),
+            TICK => event(Event::Tick { now: long() }),
+            ROOM => event(Event::PortRoom { port: word(0), frames: word(4) }),
+            MALFORMED => Record::Event(Event::Malformed { port: word(0) }, body[kind.len..].to_vec()),
+            CLOSED => event(Event::PortClosed { port: word(0) }),
             CLOSE => Record::Close(word(0)),
             NOTICE => Record::Notice(text()),
             COMMENT => Record::Comment(text()),
@@ -203,17 +164,17 @@ impl Record {
     /// What it says, for people: the comment in the capture.
     pub(crate) fn describe(&self) -> Option<String> {
         Some(match self {
-            Record::Opened { port, room, block } => {
+            Record::Event(Event::PortOpened { port, room, block }, _) => {
                 format!("port {port} opened with {} and blocks of at most {block} bytes", room_text(*room))
             }
-            Record::TrunkOpened { port, room, trunk } => {
+            Record::Event(Event::TrunkOpened { port, room, trunk }, _) => {
                 format!("port {port} opened for trunk {trunk} with {}", room_text(*room))
             }
             // Often, and it says nothing.
-            Record::Tick(_) => return None,
-            Record::Room { room, .. } => room_text(*room),
-            Record::Closed(port) => format!("port {port} closed"),
-            Record::Malformed { port, .. } => format!("bytes that are no frame on port {port}"),
+            Record::Event(Event::Tick { .. } | Event::Frame { .. }, _) => return None,
+            Record::Event(Event::PortRoom { frames, .. }, _) => room_text(*frames),
+            Record::Event(Event::PortClosed { port }, _) => format!("port {port} closed"),
+            Record::Event(Event::Malformed { port }, _) => format!("bytes that are no frame on port {port}"),
             Record::Close(port) => format!("the switch closes port {port}"),
             Record::Notice(text) | Record::Comment(text) => text.clone(),
             Record::Gap(missing) => format!("{missing} records are missing here: the file was not written fast enough"),
@@ -233,14 +194,17 @@ mod tests {
     use proptest::prelude::*;
 
     fn records() -> impl Strategy<Value = Record> {
+        fn event(event: Event) -> Record {
+            Record::Event(event, Vec::new())
+        }
         prop_oneof![
-            any::<(u32, u32, u32)>().prop_map(|(port, room, block)| Record::Opened { port, room, block }),
-            any::<(u32, u32)>().prop_map(|(port, room)| Record::Room { port, room }),
-            any::<(u32, u32, u16)>().prop_map(|(port, room, trunk)| Record::TrunkOpened { port, room, trunk }),
-            any::<u64>().prop_map(Record::Tick),
-            any::<u32>().prop_map(Record::Closed),
+            any::<(u32, u32, u32)>().prop_map(|(port, room, block)| event(Event::PortOpened { port, room, block })),
+            any::<(u32, u32)>().prop_map(|(port, frames)| event(Event::PortRoom { port, frames })),
+            any::<(u32, u32, u16)>().prop_map(|(port, room, trunk)| event(Event::TrunkOpened { port, room, trunk })),
+            any::<u64>().prop_map(|now| event(Event::Tick { now })),
+            any::<u32>().prop_map(|port| event(Event::PortClosed { port })),
             (any::<u32>(), prop::collection::vec(any::<u8>(), 0..20))
-                .prop_map(|(port, bytes)| Record::Malformed { port, bytes }),
+                .prop_map(|(port, bytes)| Record::Event(Event::Malformed { port }, bytes)),
             any::<u32>().prop_map(Record::Close),
             ".*".prop_map(Record::Notice),
             ".*".prop_map(Record::Comment),

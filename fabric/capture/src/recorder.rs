@@ -197,20 +197,18 @@ impl Recorder {
     pub fn event(&mut self, switch: SwitchId, event: &Event, now: u64) {
         let Some(ports) = self.switches.get_mut(&switch) else { return };
         let place = Place { switch, link: ports.before(event), now, direction: Direction::Inbound };
-        match (event, Record::of(event)) {
-            (Event::Frame { port, frame }, _) => self.frame(place, *port, frame),
-            (_, Some(record)) => self.record(place, &record),
-            (_, None) => {}
+        match event {
+            Event::Frame { port, frame } => self.frame(place, *port, frame),
+            other => self.record(place, &Record::Event(other.clone(), Vec::new())),
         }
     }
 
     /// [`Event::Malformed`], with the bytes that came.
     pub fn malformed(&mut self, switch: SwitchId, port: PortId, bytes: &[u8], now: u64) {
         let Some(ports) = self.switches.get_mut(&switch) else { return };
-        let link = ports.before(&Event::Malformed { port });
-        let bytes = bytes[..bytes.len().min(MAX_MALFORMED)].to_vec();
-        let place = Place { switch, link, now, direction: Direction::Inbound };
-        self.record(place, &Record::Malformed { port, bytes });
+        let event = Event::Malformed { port };
+        let place = Place { switch, link: ports.before(&event), now, direction: Direction::Inbound };
+        self.record(place, &Record::Event(event, bytes[..bytes.len().min(MAX_MALFORMED)].to_vec()));
     }
 
     /// An action that the switch has answered the last event with.

@@ -251,17 +251,14 @@ fn happening(captured: Captured) -> Result<Happening, ReplayError> {
             Direction::None => Err(wrong("a frame that went neither in nor out (epb_flags)".into())),
         };
     }
-    let record = Record::decode(&bytes).map_err(|e| wrong(e.to_string()))?;
-    if let Some(event) = record.event() {
-        return Ok(Happening::Event(time, event));
-    }
-    Ok(match record {
+    Ok(match Record::decode(&bytes).map_err(|e| wrong(e.to_string()))? {
+        Record::Event(event, _) => Happening::Event(time, event),
         Record::Close(port) => Happening::Action(link, Said::Close(port)),
         Record::Notice(text) => Happening::Action(link, Said::Notice(text)),
         Record::Gap(missing) => Happening::Gap(missing),
         Record::End(_) => Happening::End,
         Record::State { more, text } => Happening::State(more, text),
-        _ => Happening::Nothing,
+        Record::Comment(_) => Happening::Nothing,
     })
 }
 

@@ -2,13 +2,14 @@
 //! Frames out of a stream of bytes.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{self, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags};
+use rustix::net::RecvFlags;
 use telegraphos_wire::link::{Frame, FrameError, MAX_LEN};
+
+use crate::descriptors;
 
 /// Most bytes of one receive.
 pub const BATCH: usize = 128 << 10;
@@ -78,30 +79,16 @@ impl Input {
         fd: BorrowedFd<'_>,
         fds: &mut VecDeque<Option<[OwnedFd; 2]>>,
     ) -> io::Result<Option<usize>> {
-        loop {
-            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-            let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-            match net::recvmsg(fd, &mut [IoSliceMut::new(self.space())], &mut ancillary, flags) {
-                Ok(message) => {
-                    let got: Vec<OwnedFd> = ancillary
-                        .drain()
-                        .filter_map(|message| match message {
-                            RecvAncillaryMessage::ScmRights(fds) => Some(fds),
-                            _ => None,
-                        })
-                        .flatten()
-                        .collect();
-                    if !got.is_empty() || message.flags.contains(ReturnFlags::CTRUNC) {
-                        fds.push_back(got.try_into().ok());
-                    }
-                    self.filled(message.bytes);
-                    return Ok(Some(message.bytes));
+        match descriptors::receive(fd, self.space(), RecvFlags::DONTWAIT) {
+            Ok((bytes, got)) => {
+                if got.as_ref().is_none_or(|got| !got.is_empty()) {
+                    fds.push_back(got.and_then(|got| got.try_into().ok()));
                 }
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Ok(None),
-                Err(e) => return Err(e.into()),
+                self.filled(bytes);
+                Ok(Some(bytes))
             }
+            Err(Errno::AGAIN) => Ok(None),
+            Err(e) => Err(e.into()),
         }
     }
 

@@ -12,7 +12,8 @@
 //! [`LinkClient`] is the HIB's end of a link; [`Input`] decodes frames at both ends. Where HIB and fabric are in one
 //! process a [`MemoryLink`] takes the place of the stream. [`listener`] and [`send_queue`]
 //! serve every Unix socket of Telegraphos, vfio-user and control sockets included; [`limit`] every log line that a
-//! guest or a peer can trigger. The frames themselves are `telegraphos_wire::link`.
+//! guest or a peer can trigger; [`bell`] is what a loop waits for, and [`descriptors`] go over sockets by one
+//! call. The frames themselves are `telegraphos_wire::link`.
 //!
 //! Used by the HIB (`telegraphos-device`), the fabric, its transports, and clients that join a fabric as a node.
 //!
@@ -21,7 +22,9 @@
 //! dependency on TLS, HTTP or metrics: the HIB links all that is here.
 #![deny(unsafe_code)]
 
+pub mod bell;
 mod client;
+pub mod descriptors;
 mod input;
 pub mod limit;
 pub mod listener;

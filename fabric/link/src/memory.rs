@@ -23,14 +23,14 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use telegraphos_wire::link::Frame;
 
+use crate::bell::Bell;
 use crate::client::{OUT_LIMIT, OutputFull, Received};
 
 /// What a frame counts for besides its block, in bytes.
@@ -65,7 +65,7 @@ struct Way {
     /// The end that sends has gone.
     ended: AtomicBool,
     /// Rung at each new need of attention, if it is to be.
-    bell: OwnedFd,
+    bell: Bell,
     rings: AtomicBool,
 }
 
@@ -77,7 +77,7 @@ impl Way {
             attention: AtomicBool::new(false),
             wants_room: AtomicBool::new(false),
             ended: AtomicBool::new(false),
-            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            bell: Bell::new()?,
             rings: AtomicBool::new(false),
         })
     }
@@ -90,21 +90,15 @@ impl Way {
     /// Asks the receiving end for attention. What it is to find was written before.
     fn call(&self) {
         if !self.attention.swap(true, Ordering::SeqCst) && self.rings.load(Ordering::SeqCst) {
-            self.ring();
+            self.bell.raise();
         }
-    }
-
-    fn ring(&self) {
-        // The counter is read at each answer: it cannot overflow.
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
     /// The receiving end looks at all that there is from here on.
     fn answer(&self) {
         // Silenced before the call is taken back: the other way round it would swallow the ring of the next call.
         if self.rings.load(Ordering::SeqCst) {
-            // Empty if the other end has not rung.
-            let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+            self.bell.clear();
         }
         self.attention.store(false, Ordering::SeqCst);
     }
@@ -203,7 +197,7 @@ impl MemoryLink {
 
     /// Readable while this end needs attention, after [`MemoryLink::ring`].
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.inward().bell.as_fd()
+        self.inward().bell.fd()
     }
 
     /// From now on the bell rings for this end, which costs a system call each time.
@@ -211,7 +205,7 @@ impl MemoryLink {
         let way = self.inward();
         way.rings.store(true, Ordering::SeqCst);
         if way.attention.load(Ordering::SeqCst) {
-            way.ring();
+            way.bell.raise();
         }
     }
 }
@@ -239,14 +233,13 @@ pub struct Door {
     /// Ends in `waiting`, to be read without its lock.
     count: Arc<AtomicUsize>,
     /// Readable while an end waits.
-    bell: Arc<OwnedFd>,
+    bell: Arc<Bell>,
 }
 
 impl Door {
     /// A door at which no end waits. Fails if the process has no descriptor left.
     pub fn new() -> Result<Door, Errno> {
-        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        Ok(Door { waiting: Arc::default(), count: Arc::default(), bell })
+        Ok(Door { waiting: Arc::default(), count: Arc::default(), bell: Arc::new(Bell::new()?) })
     }
 
     /// A new link of which one thread serves both ends: the other end waits for the fabric.
@@ -269,8 +262,7 @@ impl Door {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.push(link);
         self.count.store(waiting.len(), Ordering::SeqCst);
-        // It is read at each entry: the counter cannot overflow.
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        self.bell.raise();
     }
 
     pub fn is_knocked(&self) -> bool {
@@ -280,15 +272,15 @@ impl Door {
     /// The ends that wait, in the order in which they were handed in.
     pub fn enter(&self) -> Vec<MemoryLink> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        // Under the lock, so that it is readable again for what is handed in from here on. Empty at the second of two.
-        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        // Under the lock, so that it is readable again for what is handed in from here on.
+        self.bell.clear();
         self.count.store(0, Ordering::SeqCst);
         std::mem::take(&mut *waiting)
     }
 
     /// Readable while an end waits.
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.bell.fd()
     }
 }
 

@@ -2,12 +2,12 @@
 //! Bytes that wait for a stream socket which is never waited for, and descriptors that go with some of them.
 
 use std::collections::VecDeque;
-use std::io::IoSlice;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
-use rustix::net::{self, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::net::{self, SendFlags};
+
+use crate::descriptors;
 
 /// Bytes on their way into a socket, in order.
 #[derive(Debug, Default)]
@@ -45,9 +45,10 @@ impl SendQueue {
             let due = self.attached.front().filter(|(at, _)| *at <= self.sent);
             let next = self.attached.iter().map(|(at, _)| *at).find(|at| *at > self.sent);
             let bytes = &self.bytes[self.sent..next.map_or(self.bytes.len(), |at| at.min(self.bytes.len()))];
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             let sent = match due {
-                Some((_, fds)) => send_with(socket, bytes, fds),
-                None => net::send(socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL),
+                Some((_, [one, other])) => descriptors::send(socket, bytes, &[one.as_fd(), other.as_fd()], flags),
+                None => net::send(socket, bytes, flags),
             };
             match sent {
                 Ok(n) => {
@@ -75,13 +76,4 @@ impl SendQueue {
         self.sent = 0;
         Ok(true)
     }
-}
-
-fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[OwnedFd; 2]) -> Result<usize, Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let descriptors = [fds[0].as_fd(), fds[1].as_fd()];
-    // There is space for them.
-    ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-    net::sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
 }

@@ -5,41 +5,21 @@ use std::sync::{Arc, Mutex};
 
 use quinn_proto::ClientConfig;
 use quinn_proto::crypto::rustls::QuicClientConfig;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use telegraphos_transport::{Acceptor, HostPort, SharedSocket, Transport, Waker};
 
 use crate::config::{ALPN, Engine};
 use crate::driver::Driver;
 use crate::udp::Udp;
-use crate::{Options, QuicAcceptor, QuicOptions, QuicTransport};
+use crate::{Options, QuicAcceptor, QuicTransport};
 
-fn process(dir: &std::path::Path) -> QuicOptions {
-    use std::os::unix::fs::PermissionsExt;
-    let mut ca = CertificateParams::default();
-    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let ca = CertifiedIssuer::self_signed(ca, KeyPair::generate().unwrap()).unwrap();
-    let key = KeyPair::generate().unwrap();
-    let mut params = CertificateParams::new(vec!["x".to_owned()]).unwrap();
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-    let certificate = params.signed_by(&key, &ca).unwrap();
-    let write = |name: &str, text: String| {
-        std::fs::write(dir.join(name), text).unwrap();
-        std::fs::set_permissions(dir.join(name), std::fs::Permissions::from_mode(0o600)).unwrap();
-        dir.join(name)
-    };
-    QuicOptions {
-        certificate: write("x.pem", certificate.pem()),
-        key: write("x.key", key.serialize_pem()),
-        peers_ca: Some(write("ca.pem", ca.pem())),
-        peers: vec!["x".parse().unwrap()],
-        addresses: Vec::new(),
-    }
-}
+#[allow(dead_code)] // other tests need more of it
+#[path = "../tests/support/pki.rs"]
+mod pki;
 
 /// How the connection of a client ends that shows a certificate or not and speaks this protocol.
 fn refusal(shows: bool, protocol: &[u8]) -> (String, telegraphos_transport::AcceptorStatistics) {
-    let dir = tempfile::tempdir().unwrap();
-    let quic = process(dir.path());
+    let cluster = pki::Cluster::new();
+    let quic = cluster.process("x", &["x"]);
     let options = Options::new(telegraphos_transport::Options::default(), Some(quic.clone()));
     let mut acceptor = QuicAcceptor::bind(&HostPort { host: "127.0.0.1".to_owned(), port: 0 }, &options).unwrap();
     let engine = Engine::new(&options, acceptor.local()).unwrap();

@@ -52,6 +52,10 @@ use std::net::SocketAddr;
 
 use telegraphos_transport::HostPort;
 
+/// What tests of the whole crate have in common is used by those inside, too.
+#[cfg(test)]
+extern crate self as telegraphos_quic;
+
 /// The word before the first colon of an address: `quic:HOST:PORT`.
 pub const SCHEME: &str = "quic";
 

@@ -11,11 +11,6 @@ use telegraphos_testkit::scale;
 use telegraphos_transport::faults::LinkFaults;
 use telegraphos_transport::{Acceptor, Received};
 
-/// The same, with another silence.
-fn silent(silence: u64, quic: QuicOptions) -> Options {
-    Options::new(telegraphos_transport::Options { silence, ..telegraphos_transport::Options::default() }, Some(quic))
-}
-
 fn listen(options: &Options) -> (QuicAcceptor, u16) {
     let acceptor = QuicAcceptor::bind(&at(0), options).unwrap();
     let port = acceptor.local().port();
@@ -32,12 +27,13 @@ fn seed() -> u64 {
     seed
 }
 
-/// Two ends in one cluster, by these options of each.
-fn pair(clock: &Clock, a: &Options, b: &Options) -> (Vec<Peer>, QuicAcceptor) {
+/// Two connected ends, by these options of each, and the acceptor of the second.
+fn pair(a: &Options, b: &Options) -> (Clock, Vec<Peer>, QuicAcceptor) {
+    let clock = Clock::new();
     let (mut acceptor, port) = listen(b);
     let mut peers = vec![connect(port, a)];
-    run(clock, &mut peers, Some(&mut acceptor), |peers| peers.len() == 2 && peers[0].transport.peer().is_some());
-    (peers, acceptor)
+    run(&clock, &mut peers, Some(&mut acceptor), |peers| peers.len() == 2 && peers[0].transport.peer().is_some());
+    (clock, peers, acceptor)
 }
 
 /// `sha256:` and the fingerprint of a process's certificate.
@@ -48,8 +44,11 @@ fn fingerprint(of: &QuicOptions) -> String {
     telegraphos_quic::Peer::Pinned(sha2::Sha256::digest(&certificate).into()).to_string()
 }
 
-fn two(cluster: &Cluster) -> (Options, Options) {
-    (options(cluster.process("a", &["b"])), options(cluster.process("b", &["a"])))
+/// The options of two ends in one cluster, whose files are there as long as it is.
+fn two() -> (Cluster, Options, Options) {
+    let cluster = Cluster::new();
+    let (a, b) = (options(cluster.process("a", &["b"])), options(cluster.process("b", &["a"])));
+    (cluster, a, b)
 }
 
 /// Sends `len` bytes both ways in pieces of these sizes and checks them.
@@ -72,10 +71,8 @@ fn exchange(clock: &Clock, peers: &mut Vec<Peer>, len: usize, pieces: [usize; 2]
 
 #[test]
 fn bytes_arrive_in_order_each_once_both_ways() {
-    let cluster = Cluster::new();
-    let (a, b) = two(&cluster);
-    let clock = Clock::new();
-    let (mut peers, _acceptor) = pair(&clock, &a, &b);
+    let (_cluster, a, b) = two();
+    let (clock, mut peers, _acceptor) = pair(&a, &b);
     assert_eq!(peers[0].transport.peer().unwrap(), "b");
     assert_eq!(peers[1].transport.peer().unwrap(), "a");
     let seed = seed();
@@ -90,14 +87,12 @@ fn bytes_arrive_in_order_each_once_both_ways() {
 
 #[test]
 fn i16_the_same_under_loss_corruption_doubling_and_reordering_below() {
-    let cluster = Cluster::new();
-    let (mut a, mut b) = two(&cluster);
+    let (_cluster, mut a, mut b) = two();
     let seed = seed();
     let plan = "loss=5% corrupt=1% duplicate=2% reorder=2% latency=200us jitter=100us";
     let link = LinkFaults::new("a-b", seed).with(plan.parse().unwrap());
     (a.common.faults, b.common.faults) = (Some(link.clone()), Some(link.clone()));
-    let clock = Clock::new();
-    let (mut peers, _acceptor) = pair(&clock, &a, &b);
+    let (clock, mut peers, _acceptor) = pair(&a, &b);
     exchange(&clock, &mut peers, scale(300_000, 5_000_000), [1 << 16, 5000], seed);
     let statistics = peers[0].transport.statistics();
     assert!(statistics.faults > 0 && statistics.retransmitted > 0, "{statistics:?}");
@@ -105,12 +100,10 @@ fn i16_the_same_under_loss_corruption_doubling_and_reordering_below() {
 
 #[test]
 fn who_reads_too_slowly_holds_up_the_sender() {
-    let cluster = Cluster::new();
-    let (mut a, mut b) = two(&cluster);
+    let (_cluster, mut a, mut b) = two();
     a.common.buffer = 64 << 10;
-    let clock = Clock::new();
     b.common.buffer = 64 << 10;
-    let (mut peers, mut acceptor) = pair(&clock, &a, &b);
+    let (clock, mut peers, mut acceptor) = pair(&a, &b);
     let bytes = pattern(seed(), 1 << 20);
     peers[0].to_send = bytes.clone();
     let mut receiver = peers.pop().unwrap();
@@ -132,11 +125,9 @@ fn who_reads_too_slowly_holds_up_the_sender() {
 
 #[test]
 fn what_was_sent_before_the_end_arrives_before_the_end() {
-    let cluster = Cluster::new();
-    let (a, b) = two(&cluster);
-    let clock = Clock::new();
+    let (_cluster, a, b) = two();
     for dropped in [0, 1] {
-        let (mut peers, acceptor) = pair(&clock, &a, &b);
+        let (clock, mut peers, acceptor) = pair(&a, &b);
         let mut gone = peers.remove(dropped);
         gone.to_send = pattern(seed(), 10_000);
         gone.send(clock.now()).unwrap();
@@ -166,11 +157,9 @@ fn what_was_sent_before_the_end_arrives_before_the_end() {
 
 #[test]
 fn a_peer_that_is_dropped_in_the_middle_still_says_goodbye() {
-    let cluster = Cluster::new();
-    let (a, b) = two(&cluster);
-    let clock = Clock::new();
+    let (_cluster, a, b) = two();
     for dropped in [0, 1] {
-        let (mut peers, acceptor) = pair(&clock, &a, &b);
+        let (clock, mut peers, acceptor) = pair(&a, &b);
         let mut gone = peers.remove(dropped);
         drop(acceptor);
         // Far more than may be under way at once.
@@ -188,12 +177,10 @@ fn a_peer_that_is_dropped_in_the_middle_still_says_goodbye() {
 
 #[test]
 fn a_dropped_connection_lingers_until_lost_datagrams_are_sent_again() {
-    let cluster = Cluster::new();
-    let (mut a, mut b) = two(&cluster);
+    let (_cluster, mut a, mut b) = two();
     let link = LinkFaults::new("a-b", seed());
     (a.common.faults, b.common.faults) = (Some(link.clone()), Some(link.clone()));
-    let clock = Clock::new();
-    let (mut peers, mut acceptor) = pair(&clock, &a, &b);
+    let (clock, mut peers, mut acceptor) = pair(&a, &b);
     let mut gone = peers.pop().unwrap();
     gone.to_send = pattern(3, 5000);
     link.set("loss=100%".parse().unwrap());
@@ -281,13 +268,11 @@ fn who_reads_for_all_wakes_the_others() {
 
 #[test]
 fn an_idle_connection_is_kept_and_does_not_spin() {
-    let cluster = Cluster::new();
     // Long enough for a machine that has other things to do.
     let silence = 2_000_000;
-    let a = silent(silence, cluster.process("a", &["b"]));
-    let b = silent(silence, cluster.process("b", &["a"]));
-    let clock = Clock::new();
-    let (mut peers, mut acceptor) = pair(&clock, &a, &b);
+    let (_cluster, mut a, mut b) = two();
+    (a.common.silence, b.common.silence) = (silence, silence);
+    let (clock, mut peers, mut acceptor) = pair(&a, &b);
     let until = clock.now() + 5 * silence / 2;
     let mut turns = 0;
     run(&clock, &mut peers, Some(&mut acceptor), |_| {
@@ -301,17 +286,13 @@ fn an_idle_connection_is_kept_and_does_not_spin() {
 
 #[test]
 fn a_peer_that_is_cut_off_ends_after_the_silence() {
-    let cluster = Cluster::new();
-    let silence = 200_000;
+    let (_cluster, mut a, mut b) = two();
     let link = LinkFaults::new("a-b", seed());
-    let with = |quic| {
-        let mut options = silent(silence, quic);
+    for options in [&mut a, &mut b] {
+        options.common.silence = 200_000;
         options.common.faults = Some(link.clone());
-        options
-    };
-    let (a, b) = (with(cluster.process("a", &["b"])), with(cluster.process("b", &["a"])));
-    let clock = Clock::new();
-    let (mut peers, mut acceptor) = pair(&clock, &a, &b);
+    }
+    let (clock, mut peers, mut acceptor) = pair(&a, &b);
     exchange(&clock, &mut peers, 1000, [100, 100], 1);
     link.set("down".parse().unwrap());
     run(&clock, &mut peers, Some(&mut acceptor), |peers| peers.iter().all(|p| p.over.is_some()));
@@ -321,8 +302,7 @@ fn a_peer_that_is_cut_off_ends_after_the_silence() {
 
 #[test]
 fn a_restarted_listener_tells_old_peers_at_once_and_serves_new_ones() {
-    let cluster = Cluster::new();
-    let (a, b) = two(&cluster);
+    let (_cluster, a, b) = two();
     let clock = Clock::new();
     // A process cannot die inside a test. So it falls silent, and the new one, with the same key, is behind the same
     // relay.
@@ -347,10 +327,8 @@ fn a_restarted_listener_tells_old_peers_at_once_and_serves_new_ones() {
 
 #[test]
 fn a_restarted_connecting_end_is_a_new_connection_beside_the_old() {
-    let cluster = Cluster::new();
-    let (a, b) = two(&cluster);
-    let clock = Clock::new();
-    let (mut peers, mut acceptor) = pair(&clock, &a, &b);
+    let (_cluster, a, b) = two();
+    let (clock, mut peers, mut acceptor) = pair(&a, &b);
     // Killed: it never says so.
     let silent = peers.remove(0);
     peers.push(connect(acceptor.local().port(), &a));
@@ -427,11 +405,10 @@ impl Relay {
 
 #[test]
 fn a_changed_address_is_not_followed() {
-    let cluster = Cluster::new();
     // Long enough for a machine that has other things to do.
     let silence = 2_000_000;
-    let a = silent(silence, cluster.process("a", &["b"]));
-    let b = silent(silence, cluster.process("b", &["a"]));
+    let (_cluster, mut a, mut b) = two();
+    (a.common.silence, b.common.silence) = (silence, silence);
     let clock = Clock::new();
     let (mut acceptor, port) = listen(&b);
     let mut relay = Relay::new(port, port);
@@ -456,8 +433,7 @@ fn pinned_peers_need_no_authority() {
     let only = |quic: QuicOptions, pin: &str| {
         options(QuicOptions { peers_ca: None, peers: vec![pin.parse().unwrap()], ..quic })
     };
-    let clock = Clock::new();
-    let (mut peers, _acceptor) = pair(&clock, &only(a, &pin_b), &only(b, &pin_a));
+    let (clock, mut peers, _acceptor) = pair(&only(a, &pin_b), &only(b, &pin_a));
     assert_eq!(peers[0].transport.peer().unwrap(), pin_b);
     assert_eq!(peers[1].transport.peer().unwrap(), pin_a);
     exchange(&clock, &mut peers, 1000, [100, 100], 1);
@@ -465,8 +441,8 @@ fn pinned_peers_need_no_authority() {
 
 #[test]
 fn an_absent_peer_is_an_error_in_the_end() {
-    let cluster = Cluster::new();
-    let a = silent(200_000, cluster.process("a", &["b"]));
+    let (_cluster, mut a, _) = two();
+    a.common.silence = 200_000;
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
     let clock = Clock::new();
     let mut peers = vec![connect(taken.local_addr().unwrap().port(), &a)];

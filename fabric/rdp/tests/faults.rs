@@ -20,32 +20,29 @@ fn over_seeds(ci: u64, check: impl Fn(u64) -> Result<Tally, Failure>) -> (bool, 
 fn any_mix(seed: u64, bug: Option<Bug>) -> Result<Tally, Failure> {
     let mut rng = Rng::new(seed);
     let plan = Plan::random(&mut rng, bug);
-    let mut world = World::new(plan, rng);
-    world.run()?;
-    Ok(world.tally)
+    World::new(plan, rng).run()
 }
 
 #[test]
 fn i16_exactly_once_in_order_under_any_mix_of_faults() {
     let (whole, tally) = over_seeds(500, |seed| any_mix(seed, None));
     if whole {
-        let happened = [
-            ("connections completed", tally.completed),
-            ("restarts", tally.restarts),
-            ("connections notified of a restart", tally.notified_restarted),
-            ("connections ended by silence", tally.silent),
-            ("retransmissions", tally.retransmissions),
-            ("timeouts", tally.timeouts),
-            ("sequence NACKs", tally.sequence_nacks),
-            ("capacity NACKs", tally.capacity_nacks),
-            ("checksum errors", tally.checksum_errors),
-            ("length errors", tally.length_errors),
-            ("duplicates", tally.duplicates),
-            ("full windows", tally.full_windows),
-            ("wraps", tally.wraps),
-        ];
-        for (what, count) in happened {
-            assert!(count > 0, "no {what} in all seeds");
+        for what in [
+            "connections completed",
+            "restarts",
+            "connections notified of a restart",
+            "connections ended by silence",
+            "retransmissions",
+            "timeouts",
+            "sequence NACKs",
+            "capacity NACKs",
+            "checksum errors",
+            "length errors",
+            "duplicates",
+            "full windows",
+            "wraps",
+        ] {
+            assert!(tally.of(what) > 0, "no {what} in all seeds");
         }
     }
 }
@@ -60,15 +57,13 @@ fn windows(seed: u64, bug: Option<Bug>) -> Result<Tally, Failure> {
     plan.eager = 100;
     plan.restarts.clear();
     plan.partitions.clear();
-    let mut world = World::new(plan, rng);
-    world.run()?;
-    Ok(world.tally)
+    World::new(plan, rng).run()
 }
 
 #[test]
 fn i16_window_never_exceeded() {
     let (whole, tally) = over_seeds(60, |seed| windows(seed, None));
-    assert!(!whole || tally.full_windows > 1000, "{tally:?}");
+    assert!(!whole || tally.of("full windows") > 1000, "{tally:?}");
 }
 
 /// One side is restarted once, at any moment; the only other faults are a few losses and delayed copies.
@@ -80,16 +75,14 @@ fn restart(seed: u64, bug: Option<Bug>) -> Result<Tally, Failure> {
     plan.partitions.clear();
     plan.faults.loss = plan.faults.loss.min(100);
     plan.faults.ghosts = 50;
-    let mut world = World::new(plan, rng);
-    world.run()?;
-    Ok(world.tally)
+    World::new(plan, rng).run()
 }
 
 #[test]
 fn i16_one_sided_restart_is_detected() {
     let (whole, tally) = over_seeds(200, |seed| restart(seed, None));
-    assert!(!whole || tally.notified_restarted * 2 > tally.restarts, "{tally:?}");
-    assert!(!whole || tally.silent == 0, "silence is not needed to find out: {tally:?}");
+    assert!(!whole || tally.of("connections notified of a restart") * 2 > tally.of("restarts"), "{tally:?}");
+    assert!(!whole || tally.of("connections ended by silence") == 0, "silence is not needed to find out: {tally:?}");
 }
 
 /// Without restarts and partitions, one connection does it all, and once it is calm, all arrives.
@@ -104,7 +97,7 @@ fn i16_everything_arrives_when_faults_stop() {
         plan.partitions = vec![(rng.below(50_000), plan.config.silence - 200_000)];
         plan.calm = plan.config.silence - 200_000;
         let mut world = World::new(plan, rng);
-        world.run()?;
+        world.run_through()?;
         match world.now {
             0..20_000_000 => Ok(world.tally),
             time => world::fail("liveness", format!("only after {time} us")),
@@ -113,7 +106,7 @@ fn i16_everything_arrives_when_faults_stop() {
     let (whole, tally) = over_seeds(60, check);
     // That the client's connection ended without cause is found by the simulation. (A server whose last acknowledgement
     // was lost ends its connection when the client, which has everything, opens another.)
-    assert!(!whole || tally.silent == 0, "{tally:?}");
+    assert!(!whole || tally.of("connections ended by silence") == 0, "{tally:?}");
 }
 
 /// Of each deliberate bug: the check that must find it, in which simulation.

@@ -3,10 +3,10 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
-use rustix::event::{EventfdFlags, eventfd};
+use telegraphos_link::bell::Bell;
 
 use crate::{Options, Received, Transport, TransportStatistics, lock};
 
@@ -14,7 +14,7 @@ use crate::{Options, Received, Transport, TransportStatistics, lock};
 #[derive(Debug)]
 struct End {
     /// Readable while there is something to do.
-    event: OwnedFd,
+    event: Arc<Bell>,
     /// `event` is readable.
     signalled: bool,
     /// Bytes for this end.
@@ -28,8 +28,7 @@ impl End {
     fn signal(&mut self) {
         if !self.signalled {
             self.signalled = true;
-            // The counter is 0: it cannot overflow.
-            let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+            self.event.raise();
         }
     }
 }
@@ -39,8 +38,8 @@ impl End {
 pub struct InProcess {
     ends: Arc<Mutex<[End; 2]>>,
     me: usize,
-    /// The same as `ends[me].event`, which cannot be lent out of the lock.
-    event: OwnedFd,
+    /// That of `ends[me]`, which cannot be lent out of the lock.
+    event: Arc<Bell>,
     /// Bytes that may wait for the peer.
     limit: usize,
     /// Sent since the last flush.
@@ -52,11 +51,11 @@ impl InProcess {
     /// Two ends that are connected.
     pub fn pair(options: &Options) -> io::Result<(InProcess, InProcess)> {
         let end = || -> io::Result<End> {
-            let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+            let event = Arc::new(Bell::new()?);
             Ok(End { event, signalled: false, arriving: VecDeque::new(), wants_room: false, dropped: false })
         };
         let pair = [end()?, end()?];
-        let (first, second) = (pair[0].event.try_clone()?, pair[1].event.try_clone()?);
+        let [first, second] = pair.each_ref().map(|end| Arc::clone(&end.event));
         let ends = Arc::new(Mutex::new(pair));
         let end = |me, event| InProcess {
             ends: Arc::clone(&ends),
@@ -72,7 +71,7 @@ impl InProcess {
 
 impl Transport for InProcess {
     fn fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
+        self.event.fd()
     }
 
     fn receive(&mut self, _now: u64, buffer: &mut [u8]) -> io::Result<Received> {
@@ -92,7 +91,7 @@ impl Transport for InProcess {
         }
         if ends[me].signalled {
             ends[me].signalled = false;
-            rustix::io::read(&ends[me].event, &mut [0; 8])?;
+            self.event.clear();
         }
         Ok(Received::Nothing)
     }

@@ -4,16 +4,14 @@
 //! The connection is set up over a Unix stream socket. The acceptor creates the ring and sends the descriptor of its
 //! memory with the greeting; after that the socket is the ring's.
 
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use rustix::net::{
-    self, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-};
+use rustix::net::{RecvFlags, SendFlags};
+use telegraphos_link::descriptors;
 use telegraphos_link::listener::Listener;
 use telegraphos_link::ring::{CAPACITIES, Ring, Taken, violation};
 
@@ -62,40 +60,23 @@ impl RingTransport {
         let mut greeting = [0; GREETING];
         greeting[..8].copy_from_slice(&MAGIC);
         greeting[8..].copy_from_slice(&capacity.to_le_bytes());
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        let descriptors = [fd.as_fd()];
-        // There is space for it.
-        ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         // A new socket takes it whole.
-        net::sendmsg(&*socket, &[IoSlice::new(&greeting)], &mut ancillary, flags)?;
+        descriptors::send(socket.as_fd(), &greeting, &[fd.as_fd()], SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
         Ok(RingTransport::new(socket, Some(ring), options))
     }
 
     /// Reads the greeting, if it has arrived.
     fn greeted(&mut self) -> io::Result<()> {
         let mut greeting = [0; GREETING];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let got = loop {
-            match net::recvmsg(&*self.socket, &mut [IoSliceMut::new(&mut greeting)], &mut ancillary, flags) {
-                Ok(message) => break message.bytes,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Ok(()),
-                Err(Errno::CONNRESET) => break 0,
-                Err(e) => return Err(e.into()),
+        let (got, fds) = match descriptors::receive(self.socket.as_fd(), &mut greeting, RecvFlags::DONTWAIT) {
+            Err(Errno::AGAIN) => return Ok(()),
+            Ok((0, _)) | Err(Errno::CONNRESET) => {
+                self.gone = true;
+                return Ok(());
             }
+            received => received?,
         };
-        if got == 0 {
-            self.gone = true;
-            return Ok(());
-        }
-        let fd = ancillary.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-            _ => None,
-        });
+        let fd = fds.into_iter().flatten().next();
         let capacity = u32::from_le_bytes([greeting[8], greeting[9], greeting[10], greeting[11]]);
         let no_rings = || violation("does not speak of rings (is it another transport, or another version?)");
         let fd = fd.filter(|_| got == GREETING && greeting[..8] == MAGIC).ok_or_else(no_rings)?;

@@ -7,7 +7,7 @@
 //! | `bench/` | operations in guests, beside what others offer there |
 //! | `notify.rs`, `replicas.rs`, `latency.rs` | the other three measurements of `bench` |
 //! | `sim.rs` | clusters in virtual time, and what simulating costs |
-//! | `plot.rs` | charts of all of these |
+//! | `plot.rs`, `plot.py` | charts of all of these |
 
 mod bench;
 mod latency;

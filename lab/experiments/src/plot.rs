@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Plain line charts on two logarithmic axes, and figures with their spreads on one, as SVG.
+//! Line charts on two logarithmic axes, and figures with their spreads on one, as SVG: a table of their values goes to
+//! the script `plot.py`, which draws them.
 
-use plotters::coord::Shift;
-use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
-use std::io;
+use std::fmt::Display;
+use std::io::{self, Write};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use telegraphos_cluster::{Error, Result};
+
+const SCRIPT: &str = include_str!("plot.py");
+/// The columns of its table.
+const COLUMNS: &str = "number,kind,chart,x title,y title,name,colour,x,value,low,high,bound\n";
 
 pub(super) struct Line {
     name: String,
     /// (x, y), both greater than 0.
     pub(super) points: Vec<(f64, f64)>,
-    /// (x, from, to): how far apart the measurements lie. Not drawn where `from` is 0.
-    pub(super) spread: Vec<(f64, f64, f64)>,
+    /// Of each point, from where to where the measurements lie; of no point if it is not known. Not drawn from 0.
+    pub(super) spread: Vec<(f64, f64)>,
 }
 
 impl Line {
@@ -28,7 +32,7 @@ impl Line {
 
     /// Medians, and what a part of the values is below and above.
     pub(super) fn of_spreads(name: &str, spreads: impl Iterator<Item = (f64, [f64; 3])>) -> Line {
-        let spreads = spreads.map(|(x, [median, low, high])| ((x, median), (x, low, high)));
+        let spreads = spreads.map(|(x, [median, low, high])| ((x, median), (low, high)));
         let (points, spread) = spreads.unzip();
         Line { points, spread, ..Line::new(name) }
     }
@@ -62,157 +66,64 @@ pub(super) struct Dot {
     pub(super) colour: usize,
 }
 
-/// Width and height of a chart, and the width of its frame; the rest is for the names of the curves.
-const SIZE: (u32, u32) = (760, 440);
-const FRAME: u32 = 640;
-/// Width of the names of figures, height of one, and height of all that is around them.
-const NAMES: u32 = 360;
-const ROW: u32 = 16;
-const AROUND: u32 = 90;
-/// Height of a label.
-const LABEL: i32 = 14;
-/// Distinct also for colour-blind readers.
-const COLOURS: [RGBColor; 10] = [
-    RGBColor(0, 0, 0),
-    RGBColor(0, 114, 178),
-    RGBColor(213, 94, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(86, 180, 233),
-    RGBColor(230, 159, 0),
-    RGBColor(119, 119, 119),
-    RGBColor(136, 34, 85),
-    RGBColor(102, 102, 51),
-];
-
-type Drawn = std::result::Result<(), Box<dyn std::error::Error>>;
-
 /// Writes charts, one below the other, into an SVG file; the line of the report that names the file.
 pub(super) fn write(path: &Path, charts: &[Chart<'_>]) -> Result<String> {
     write_all(path, &[], charts)
 }
 
 pub(super) fn write_all(path: &Path, dots: &[Dots<'_>], charts: &[Chart<'_>]) -> Result<String> {
-    let draw = || -> Drawn {
-        let height = dots.iter().map(Dots::height).sum::<u32>() + SIZE.1 * charts.len() as u32;
-        let page = SVGBackend::new(path, (SIZE.0, height)).into_drawing_area();
-        page.fill(&WHITE)?;
-        let mut rest = page.clone();
-        for dots in dots {
-            let (area, below) = rest.split_vertically(dots.height());
-            dots.draw(&area)?;
-            rest = below;
-        }
-        for chart in charts {
-            let (area, below) = rest.split_vertically(SIZE.1);
-            chart.draw(&area)?;
-            rest = below;
-        }
-        Ok(page.present()?)
-    };
-    draw().map_err(|e| Error::io("cannot write the plot", path)(io::Error::other(e.to_string())))?;
+    let failed = || Error::io("cannot write the plot", path);
+    let mut python = Command::new("python3");
+    python.args(["-c", SCRIPT]).arg(path).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let spawned = python.spawn();
+    let mut child = spawned.map_err(|source| Error::Spawn { what: "python3, which draws the plot,".into(), source })?;
+    // It reads all of it before it writes anything, and says itself why if it does not.
+    let given = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(table(dots, charts).as_bytes()));
+    let output = child.wait_with_output().map_err(failed())?;
+    if !output.status.success() {
+        return Err(failed()(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned())));
+    }
+    given.map_err(failed())?;
     Ok(format!("plotted in {}\n", path.display()))
+}
+
+/// The values, one a line; of a chart without any its titles.
+fn table(dots: &[Dots<'_>], charts: &[Chart<'_>]) -> String {
+    let mut out = COLUMNS.to_owned();
+    let mut row = |cells: [&dyn Display; 12]| {
+        let quoted = cells.map(|cell| format!("\"{}\"", cell.to_string().replace('"', "\"\"")));
+        out += &(quoted.join(",") + "\n");
+    };
+    let none = &"";
+    for (number, Dots { title, x_title, rows, bound }) in dots.iter().enumerate() {
+        let bound: &dyn Display = bound.as_ref().map_or(none, |bound| bound);
+        if rows.is_empty() {
+            row([&number, &"dot", title, x_title, none, none, none, none, none, none, none, bound]);
+        }
+        for Dot { name, value, spread: (low, high), colour } in rows {
+            row([&number, &"dot", title, x_title, none, name, colour, none, value, low, high, bound]);
+        }
+    }
+    for (number, Chart { title, x_title, y_title, lines }) in (dots.len()..).zip(charts) {
+        if lines.iter().all(|line| line.points.is_empty()) {
+            row([&number, &"curve", title, x_title, y_title, none, none, none, none, none, none, none]);
+        }
+        for (colour, line) in lines.iter().enumerate() {
+            for (at, (x, y)) in line.points.iter().enumerate() {
+                let (low, high): (&dyn Display, &dyn Display) = match line.spread.get(at) {
+                    Some((low, high)) => (low, high),
+                    None => (none, none),
+                };
+                row([&number, &"curve", title, x_title, y_title, &line.name, &colour, x, y, low, high, none]);
+            }
+        }
+    }
+    out
 }
 
 impl<'a> Chart<'a> {
     pub(super) fn new(title: &'a str, x_title: &'a str, y_title: &'a str, lines: Vec<Line>) -> Chart<'a> {
         Chart { title, x_title, y_title, lines }
-    }
-
-    fn draw(&self, area: &DrawingArea<SVGBackend<'_>, Shift>) -> Drawn {
-        let spread = self.lines.iter().flat_map(|line| &line.spread);
-        let spread = spread.flat_map(|(x, low, high)| [(*x, *low), (*x, *high)]);
-        let points = || self.lines.iter().flat_map(|line| line.points.iter().copied()).chain(spread.clone());
-        let (frame, names) = area.split_horizontally(FRAME);
-        let mut chart = ChartBuilder::on(&frame)
-            .caption(self.title, ("sans-serif", 15))
-            .margin(10)
-            .x_label_area_size(40)
-            .y_label_area_size(70)
-            .build_cartesian_2d(
-                range(2.0, points().map(|(x, _)| x)).log_scale().base(2.0),
-                range(10.0, points().map(|(_, y)| y)).log_scale(),
-            )?;
-        chart
-            .configure_mesh()
-            .light_line_style(TRANSPARENT)
-            .x_desc(self.x_title)
-            .y_desc(self.y_title)
-            .x_label_formatter(&|x| binary(*x))
-            .y_label_formatter(&|y| format!("{y}"))
-            .draw()?;
-        for (index, line) in self.lines.iter().enumerate().filter(|(_, line)| !line.points.is_empty()) {
-            let colour = COLOURS[index % COLOURS.len()];
-            // The first is the baseline, and lies under the others; dashes show which curve lies under another.
-            let style = colour.stroke_width(if index == 0 { 3 } else { 2 });
-            let points = line.points.iter().copied();
-            if index % 2 == 0 {
-                chart.draw_series(LineSeries::new(points.clone(), style))?;
-            } else {
-                chart.draw_series(DashedLineSeries::new(points.clone(), 8, 4, style))?;
-            }
-            chart.draw_series(points.map(|point| Circle::new(point, 3, colour.filled())))?;
-            let bars = line.spread.iter().filter(|(_, low, _)| *low > 0.0);
-            chart.draw_series(bars.map(|(x, low, high)| PathElement::new([(*x, *low), (*x, *high)], colour)))?;
-            let text = ("sans-serif", 12).into_font().color(&colour).pos(Pos::new(HPos::Left, VPos::Center));
-            names.draw(&Text::new(line.name.as_str(), (0, 40 + index as i32 * LABEL), text))?;
-        }
-        Ok(())
-    }
-}
-
-impl Dots<'_> {
-    fn height(&self) -> u32 {
-        AROUND + ROW * self.rows.len() as u32
-    }
-
-    fn draw(&self, area: &DrawingArea<SVGBackend<'_>, Shift>) -> Drawn {
-        let values = self.rows.iter().flat_map(|row| [row.value, row.spread.0, row.spread.1]).chain(self.bound);
-        let (range, rows) = (range(10.0, values), self.rows.len().max(1) as f64);
-        let from = range.start;
-        let mut chart = ChartBuilder::on(area)
-            .caption(self.title, ("sans-serif", 15))
-            .margin(10)
-            .margin_left(NAMES)
-            .x_label_area_size(40)
-            .build_cartesian_2d(range.log_scale(), 0.0..rows)?;
-        chart
-            .configure_mesh()
-            .disable_y_mesh()
-            .disable_y_axis()
-            .light_line_style(TRANSPARENT)
-            .x_desc(self.x_title)
-            .x_label_formatter(&|x| format!("{x}"))
-            .draw()?;
-        if let Some(bound) = self.bound {
-            chart.draw_series([PathElement::new([(bound, 0.0), (bound, rows)], BLACK)])?;
-        }
-        for (index, row) in self.rows.iter().enumerate() {
-            let (y, colour) = (rows - index as f64 - 0.5, COLOURS[row.colour % COLOURS.len()]);
-            let spread = [row.spread.0, row.spread.1].map(|x| (x.max(from), y));
-            chart.draw_series([PathElement::new(spread, colour.stroke_width(2))])?;
-            chart.draw_series([Circle::new((row.value.max(from), y), 3, colour.filled())])?;
-            let text = ("sans-serif", 12).into_font().color(&colour).pos(Pos::new(HPos::Right, VPos::Center));
-            chart.draw_series([EmptyElement::at((from, y)) + Text::new(row.name.clone(), (-6, 0), text)])?;
-        }
-        Ok(())
-    }
-}
-
-/// The range of the values above 0, widened to powers of `base`.
-fn range(base: f64, values: impl Iterator<Item = f64>) -> std::ops::Range<f64> {
-    let logs = values.filter(|v| *v > 0.0).map(|v| v.log(base));
-    let (low, high) = logs.fold((f64::MAX, f64::MIN), |(low, high), v| (low.min(v), high.max(v)));
-    let (low, high) = if low > high { (0.0, 1.0) } else { (low.floor(), high.ceil()) };
-    base.powf(low)..base.powf(high.max(low + 1.0))
-}
-
-/// A power of two with its binary prefix.
-fn binary(value: f64) -> String {
-    match value {
-        v if v >= 1_048_576.0 => format!("{}M", v / 1_048_576.0),
-        v if v >= 1024.0 => format!("{}K", v / 1024.0),
-        v => v.to_string(),
     }
 }
 
@@ -226,7 +137,7 @@ mod tests {
         let path = dir.path().join("plot.svg");
         let mut line = Line::new("put");
         line.points = vec![(64.0, 3.5), (1024.0, 50.0), (16_777_216.0, 700.0)];
-        line.spread = vec![(64.0, 0.0, 4.0), (1024.0, 40.0, 60.0)];
+        line.spread = vec![(0.0, 4.0), (40.0, 60.0)];
         let empty = || Chart { title: "Nothing", x_title: "", y_title: "", lines: Vec::new() };
         let lines = vec![Line::new("none"), line];
         let chart = Chart { title: "Copies", x_title: "bytes", y_title: "MB/s", lines };
@@ -250,7 +161,8 @@ mod tests {
         let rows = vec![row("store 3.00", 3.0), row("load 40.0", 40.0)];
         let dots = Dots { title: "All", x_title: "us", rows, bound: Some(1.0) };
         let none = Dots { title: "None", x_title: "", rows: Vec::new(), bound: None };
-        let height = AROUND * 2 + ROW * 2 + SIZE.1;
+        // Twice what is around figures, two of them, and a chart.
+        let height = 90 * 2 + 16 * 2 + 440;
         write_all(&path, &[dots, none], &[Chart::new("Copies", "", "", Vec::new())]).unwrap();
         let svg = std::fs::read_to_string(&path).unwrap();
         for text in ["store 3.00", "load 40.0", "All", "None", "Copies", "us", "100"] {
@@ -261,8 +173,19 @@ mod tests {
 
     #[test]
     fn an_axis_holds_all_values_above_zero() {
-        assert_eq!(range(10.0, [0.0, 0.02, 700.0].into_iter()), 0.01..1000.0);
-        assert_eq!(range(2.0, [4.0].into_iter()), 4.0..8.0);
-        assert_eq!(range(2.0, [].into_iter()), 1.0..2.0);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("plot.svg");
+        let labels = |dots: &[Dots<'_>], charts: &[Chart<'_>], there: &[&str], beyond: &[&str]| {
+            write_all(&path, dots, charts).unwrap();
+            let svg = std::fs::read_to_string(&path).unwrap();
+            let has = |label: &&str| svg.contains(&format!(">\n{label}\n<"));
+            assert!(there.iter().all(has) && !beyond.iter().any(has), "{there:?} and not {beyond:?}: {svg}");
+        };
+        let dot = Dot { name: "all".into(), value: 0.02, spread: (0.0, 700.0), colour: 0 };
+        let dots = Dots { title: "", x_title: "", rows: vec![dot], bound: None };
+        labels(&[dots], &[], &["0.01", "0.1", "1", "10", "100", "1000"], &["0.001", "10000"]);
+        let chart = |points: &[(f64, f64)]| Chart::new("", "", "", vec![Line::through("a", points.iter().copied())]);
+        labels(&[], &[chart(&[(4.0, 300.0)])], &["4", "8", "100", "1000"], &["2", "16", "10", "10000"]);
+        labels(&[], &[chart(&[])], &["1", "2", "10"], &["0.5", "4", "100"]);
     }
 }

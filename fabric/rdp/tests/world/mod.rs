@@ -149,41 +149,21 @@ struct Watch {
     acknowledged: u32,
 }
 
-/// What happened in a world.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Tally {
-    pub(crate) connections: u64,
-    pub(crate) completed: u64,
-    pub(crate) restarts: u64,
-    pub(crate) notified_restarted: u64,
-    pub(crate) silent: u64,
-    pub(crate) retransmissions: u64,
-    pub(crate) sequence_nacks: u64,
-    pub(crate) capacity_nacks: u64,
-    pub(crate) checksum_errors: u64,
-    pub(crate) length_errors: u64,
-    pub(crate) duplicates: u64,
-    pub(crate) timeouts: u64,
-    pub(crate) full_windows: u64,
-    pub(crate) wraps: u64,
-}
+/// How often what happened in a world.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally(BTreeMap<&'static str, u64>);
 
 impl Tally {
+    pub(crate) fn of(&self, what: &str) -> u64 {
+        self.0.get(what).copied().unwrap_or(0)
+    }
+
+    fn count(&mut self, what: &'static str, times: u64) {
+        *self.0.entry(what).or_default() += times;
+    }
+
     pub(crate) fn add(&mut self, other: Tally) {
-        self.connections += other.connections;
-        self.completed += other.completed;
-        self.restarts += other.restarts;
-        self.notified_restarted += other.notified_restarted;
-        self.silent += other.silent;
-        self.retransmissions += other.retransmissions;
-        self.sequence_nacks += other.sequence_nacks;
-        self.capacity_nacks += other.capacity_nacks;
-        self.checksum_errors += other.checksum_errors;
-        self.length_errors += other.length_errors;
-        self.duplicates += other.duplicates;
-        self.timeouts += other.timeouts;
-        self.full_windows += other.full_windows;
-        self.wraps += other.wraps;
+        other.0.into_iter().for_each(|(what, times)| self.count(what, times));
     }
 }
 
@@ -228,7 +208,7 @@ impl World {
             look: 0,
             every: None,
             restarts: 0,
-            tally: Tally { connections: 1, ..Tally::default() },
+            tally: Tally::default(),
             disturbed: false,
             buffer: Vec::new(),
             plan,
@@ -253,8 +233,14 @@ impl World {
         self.applications.insert(identity.id, Application::default());
     }
 
-    /// Runs until the last connection has moved everything both ways and is closed.
-    pub(crate) fn run(&mut self) -> Result<(), Failure> {
+    /// Runs until the last connection has moved everything both ways and is closed; what happened.
+    pub(crate) fn run(mut self) -> Result<Tally, Failure> {
+        self.run_through()?;
+        Ok(self.tally)
+    }
+
+    /// The same; what happened is in it.
+    pub(crate) fn run_through(&mut self) -> Result<(), Failure> {
         // Long enough for a silence, a new connection, and everything to be sent again.
         let limit = self.plan.calm + 60_000_000;
         while !self.done() {
@@ -311,7 +297,7 @@ impl World {
     fn restart(&mut self) {
         let (_, side) = self.plan.restarts[self.restarts];
         self.restarts += 1;
-        self.tally.restarts += 1;
+        self.tally.count("restarts", 1);
         match side {
             Side::Client => {
                 self.client_address += u32::from(self.plan.moves);
@@ -327,8 +313,8 @@ impl World {
 
     fn count_server(&mut self) {
         let statistics = *self.server.statistics();
-        self.tally.checksum_errors += statistics.checksum_errors;
-        self.tally.length_errors += statistics.length_errors;
+        self.tally.count("checksum errors", statistics.checksum_errors);
+        self.tally.count("length errors", statistics.length_errors);
         let keys: Vec<Key> = self.server.keys().collect();
         for key in keys {
             if let Some(connection) = self.server.connection(key) {
@@ -343,7 +329,6 @@ impl World {
         self.watch(identity);
         let name = if self.plan.named { 77 } else { 0 };
         self.client = Connection::open(self.plan.config.clone(), identity, name, self.now).unwrap();
-        self.tally.connections += 1;
         self.disturbed = false;
     }
 
@@ -465,8 +450,8 @@ impl World {
         let at = datagram.sequence.since(Sequence(watch.first));
         let window = i64::from(self.plan.config.window.min(self.plan.server.0));
         let ahead = i64::from(at) - i64::from(watch.acknowledged);
-        self.tally.full_windows += u64::from(ahead + 1 == window);
-        self.tally.wraps += u64::from(datagram.sequence == Sequence(0));
+        self.tally.count("full windows", (ahead + 1 == window).into());
+        self.tally.count("wraps", (datagram.sequence == Sequence(0)).into());
         if ahead >= window {
             return fail(
                 "window",
@@ -499,18 +484,22 @@ impl World {
 fn count(tally: &mut Tally, connection: &Connection) {
     let s = connection.statistics();
     match connection.state() {
-        State::Ended(End::Closed) => tally.completed += 1,
-        State::Ended(End::Restarted) => tally.notified_restarted += 1,
-        State::Ended(End::Silent) => tally.silent += 1,
+        State::Ended(End::Closed) => tally.count("connections completed", 1),
+        State::Ended(End::Restarted) => tally.count("connections notified of a restart", 1),
+        State::Ended(End::Silent) => tally.count("connections ended by silence", 1),
         _ => {}
     }
-    tally.retransmissions += s.retransmissions;
-    tally.sequence_nacks += s.sequence_nacks_received;
-    tally.capacity_nacks += s.capacity_nacks_received;
-    tally.checksum_errors += s.checksum_errors;
-    tally.length_errors += s.length_errors;
-    tally.duplicates += s.duplicates;
-    tally.timeouts += s.timeouts;
+    for (what, times) in [
+        ("retransmissions", s.retransmissions),
+        ("sequence NACKs", s.sequence_nacks_received),
+        ("capacity NACKs", s.capacity_nacks_received),
+        ("checksum errors", s.checksum_errors),
+        ("length errors", s.length_errors),
+        ("duplicates", s.duplicates),
+        ("timeouts", s.timeouts),
+    ] {
+        tally.count(what, times);
+    }
 }
 
 /// Ids that differ; first numbers so near to each other and to the wrap that old segments would fit new connections.

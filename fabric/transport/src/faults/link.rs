@@ -2,12 +2,11 @@
 //! The faults of one link: a handle to change them while the link is in use, their counters, and their observer.
 
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
+use telegraphos_link::bell::Bell;
 
 use super::{Direction, FaultPlan};
 use crate::lock;
@@ -102,7 +101,7 @@ struct Shared {
     counts: [AtomicU64; NAMES.len()],
     sink: Mutex<Option<Arc<dyn FaultSink>>>,
     /// Of connections, which may be polled while the plan changes.
-    signals: Mutex<Vec<Weak<OwnedFd>>>,
+    signals: Mutex<Vec<Weak<Bell>>>,
 }
 
 /// The faults of one link. Clones share them: a change by one applies to all, from the next call on.
@@ -150,14 +149,7 @@ impl LinkFaults {
         let mut locked = lock(&self.0.plan);
         *locked = plan;
         self.0.version.fetch_add(1, Ordering::Release);
-        lock(&self.0.signals).retain(|signal| match signal.upgrade() {
-            Some(signal) => {
-                // Fails only if it is raised already.
-                let _ = rustix::io::write(&*signal, &1u64.to_ne_bytes());
-                true
-            }
-            None => false,
-        });
+        lock(&self.0.signals).retain(|signal| signal.upgrade().inspect(|signal| signal.raise()).is_some());
     }
 
     /// The counters of all connections of the link.
@@ -193,8 +185,7 @@ impl LinkFaults {
 
     /// A signal that is raised when the plan changes.
     pub(super) fn change_signal(&self) -> Result<ChangeSignal, Errno> {
-        let fd = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let signal = ChangeSignal(fd);
+        let signal = Arc::new(Bell::new()?);
         self.add(&signal);
         Ok(signal)
     }
@@ -203,30 +194,12 @@ impl LinkFaults {
     pub(super) fn add(&self, signal: &ChangeSignal) {
         let mut signals = lock(&self.0.signals);
         signals.retain(|signal| signal.strong_count() > 0);
-        signals.push(Arc::downgrade(&signal.0));
+        signals.push(Arc::downgrade(signal));
     }
 }
 
 /// Readable from a change of the plan until cleared.
-#[derive(Debug)]
-pub(super) struct ChangeSignal(Arc<OwnedFd>);
-
-impl ChangeSignal {
-    /// The descriptor to poll for readable.
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-
-    /// Makes the descriptor readable.
-    pub(super) fn raise(&self) {
-        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
-    }
-
-    /// Makes the descriptor not readable.
-    pub(super) fn clear(&self) {
-        let _ = rustix::io::read(&*self.0, &mut [0; 8]);
-    }
-}
+pub(super) type ChangeSignal = Arc<Bell>;
 
 /// The plan as one connection last saw it.
 #[derive(Debug)]

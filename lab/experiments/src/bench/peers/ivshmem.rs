@@ -4,13 +4,13 @@
 //! some with a descriptor.
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::net::{RecvFlags, SendFlags};
 use std::fs::File;
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use telegraphos_agent::bench::VECTORS;
+use telegraphos_link::descriptors;
 
 const VERSION: i64 = 0;
 const MEMORY: i64 = -1;
@@ -23,14 +23,8 @@ struct Client {
 }
 
 fn send(stream: &UnixStream, number: i64, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let fds: Vec<_> = fd.into_iter().collect();
-    if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(&fds)) {
-        return Err(io::Error::other("no room for a descriptor"));
-    }
-    let bytes = number.to_le_bytes();
-    let sent = sendmsg(stream, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL)?;
+    let (bytes, fds) = (number.to_le_bytes(), Vec::from_iter(fd));
+    let sent = descriptors::send(stream.as_fd(), &bytes, &fds, SendFlags::NOSIGNAL)?;
     if sent == bytes.len() { Ok(()) } else { Err(io::Error::other("a message went only in part")) }
 }
 
@@ -51,10 +45,9 @@ pub(super) fn serve(listener: &UnixListener, memory: &File) -> io::Result<()> {
 }
 
 fn alive(stream: &UnixStream) -> bool {
-    use rustix::net::{RecvFlags, recv};
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     // It never sends: it is there, or it has closed.
-    !matches!(recv(stream, &mut [0_u8; 1], flags), Ok((_, 0)))
+    !matches!(rustix::net::recv(stream, &mut [0_u8; 1], flags), Ok((_, 0)))
 }
 
 /// Tells the newcomer about itself and the others, and the others about it.
@@ -75,20 +68,12 @@ fn introduce(stream: UnixStream, number: i64, memory: &File, others: &[Client]) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
-    use std::io::IoSliceMut;
 
     fn receive(stream: &UnixStream) -> (i64, usize) {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut bytes = [0; 8];
-        let flags = RecvFlags::CMSG_CLOEXEC;
-        assert_eq!(recvmsg(stream, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags).unwrap().bytes, 8);
-        let fds = ancillary.drain().map(|message| match message {
-            RecvAncillaryMessage::ScmRights(fds) => fds.count(),
-            _ => 0,
-        });
-        (i64::from_le_bytes(bytes), fds.sum())
+        let (got, fds) = descriptors::receive(stream.as_fd(), &mut bytes, RecvFlags::empty()).unwrap();
+        assert_eq!(got, 8);
+        (i64::from_le_bytes(bytes), fds.unwrap().len())
     }
 
     #[test]
