@@ -6,9 +6,9 @@
 //! two are ready. What they are watched for changes seldom, and only a change is a system call.
 //!
 //! What is watched belongs to its [`Watched`], which takes it out of the set before it is closed. Without that the
-//! kernel would still report a file that is open elsewhere, too: a guard has a duplicate of each QEMU's connection. What
-//! belongs to another owner is [added](WaitSet::add) and [removed](WaitSet::remove) by hand; where nothing else has it
-//! open, closing it removes it.
+//! kernel would still report a file that is open elsewhere, too: a guard has a duplicate of each QEMU's connection.
+//! What belongs to another owner is [added](WaitSet::add) and [removed](WaitSet::remove) by hand; where nothing else
+//! has it open, closing it removes it.
 //!
 //! A set is itself a descriptor, which is readable while anything in it is ready: so sets can be watched by others.
 

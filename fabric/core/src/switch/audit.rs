@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use telegraphos_wire::Class;
 
-use super::neighbours::Neighbours;
 use super::routes::Routes;
+use super::state::Neighbours;
 use crate::channel::Channel;
 use crate::neighbour::Kind;
 use crate::presences::Presences;

@@ -8,7 +8,6 @@
 mod audit;
 mod clock;
 mod joining;
-mod neighbours;
 mod packets;
 mod presence;
 pub(crate) mod restore;
@@ -31,11 +30,10 @@ use crate::ports::PortMap;
 use crate::presences::{Presence, Presences};
 use crate::{Action, Attached, Diagnostic, Event, PortId, Statistics, SwitchConfig, Violation};
 use clock::Clock;
-use neighbours::Neighbours;
 use packets::Crossing;
 use restore::Snapshot;
 use routes::{PortIndex, Routes};
-use state::Port;
+use state::{Neighbours, Port};
 use traffic::Traffic;
 
 pub use state::State;

@@ -9,8 +9,8 @@ use telegraphos_wire::link::Frame;
 use telegraphos_wire::packet::MULTICAST;
 use telegraphos_wire::{Class, NodeId, Packet, Status, WindowLayout};
 
-use super::neighbours::Neighbours;
 use super::routes::{PortIndex, Routes};
+use super::state::Neighbours;
 use super::traffic::Traffic;
 use crate::channel::Channel;
 use crate::lane::{Paid, Queued};

@@ -17,9 +17,9 @@
 //! send is found by asking, before each round, not by a descriptor.
 //!
 //! Each part has its state and does its work with [`Ports`], which has the connections, the time and the log, and with
-//! the parts that its methods are given: [`Switches`], [`Doorway`] (connections of HIBs before their hello), [`Trunks`],
-//! [`Rings`], [`Faults`] (and captures), [`Unpaid`], [`Sessions`] (history), [`Commands`]. [`Fabric`] is what runs them:
-//! it alone lets a switch handle an event, since what follows may concern any of them.
+//! the parts that its methods are given: [`Switches`], [`Doorway`] (connections of HIBs before their hello),
+//! [`Trunks`], [`Rings`], [`Faults`] (and captures), [`Unpaid`], [`Sessions`] (history), [`Commands`]. [`Fabric`] is
+//! what runs them: it alone lets a switch handle an event, since what follows may concern any of them.
 
 mod capturing;
 mod config;

@@ -66,7 +66,7 @@ pub(super) fn pairs(switches: &Switches) -> (Vec<Pair>, PerClass<Traffic>) {
     (listed.collect(), PerClass::of(&rest))
 }
 
-/// A capture that goes on.
+/// A capture that is being written.
 pub(super) fn capture(capturing: &Capturing) -> Capture {
     let counted = capturing.recorder.statistics();
     Capture {
