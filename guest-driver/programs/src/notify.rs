@@ -270,7 +270,7 @@ impl<F: Far> Sender<F> {
     }
 }
 
-/// Polls without a pause: each poll is a round trip already. The clock is read when the first was in vain.
+/// Polls without a pause: each poll is a round trip already. The clock is read once one was too early.
 fn until(patience: Duration, mut ready: impl FnMut() -> Outcome<bool>) -> Outcome<()> {
     let mut begun = None;
     while !ready()? {

@@ -46,15 +46,15 @@ pub fn until(
     becomes(limit, pause, ready, |ready| *ready, |_| late()).map(drop)
 }
 
-/// Asks until it is not refused with one of these, or the time is over: the last answer.
+/// Calls until it is not refused with one of these, or the time is over: the last result.
 pub fn patiently<T>(
     limit: Duration,
     passing: &[Status],
-    mut ask: impl FnMut() -> Result<T, Error>,
+    mut call: impl FnMut() -> Result<T, Error>,
 ) -> Result<T, Error> {
     let deadline = Instant::now() + limit;
     loop {
-        match ask() {
+        match call() {
             Err(error) if error.status().is_some_and(|s| passing.contains(&s)) && Instant::now() < deadline => {
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -82,10 +82,10 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_is_asked_again() {
-        let answer = |status| Err(Error::Failed { what: "it".into(), status });
-        let mut answers = vec![answer(Status::Rights), answer(Status::NodeDown), answer(Status::NoSegment)];
-        let last = patiently(Duration::from_secs(60), ABSENT, || answers.pop().unwrap_or(Ok(())));
+    fn what_passes_is_called_again() {
+        let failed = |status| Err(Error::Failed { what: "it".into(), status });
+        let mut results = vec![failed(Status::Rights), failed(Status::NodeDown), failed(Status::NoSegment)];
+        let last = patiently(Duration::from_secs(60), ABSENT, || results.pop().unwrap_or(Ok(())));
         assert_eq!(last.unwrap_err().status(), Some(Status::Rights));
     }
 }

@@ -31,6 +31,14 @@ impl Device {
         path.is_dir().then_some(Device(path))
     }
 
+    /// The same, which must be there; enabled.
+    pub fn enabled_at(slot: u8, what: &str) -> Outcome<Device> {
+        let absent = || Failure::Refused(format!("there is no {what} in slot {slot:#x}"));
+        let device = Device::at(slot).ok_or_else(absent)?;
+        device.enable()?;
+        Ok(device)
+    }
+
     /// The first device with these ids, if there is one.
     pub fn of(vendor: u32, device: u32) -> Option<Device> {
         let has = |path: &Path, file: &str, id: u32| {

@@ -123,6 +123,16 @@ fn over<R>(node: &Node, import: impl Fn() -> Result<R, Error>, mut rounds: impl 
     }
 }
 
+/// Rounds until the time is over.
+fn each(more: Layer<'_>, mut round: impl FnMut() -> Round) -> Round {
+    loop {
+        round()?;
+        if !more() {
+            return Ok(());
+        }
+    }
+}
+
 /// This node's segment, which is there for the other one's rounds, and rounds over the other one's.
 fn pair(node: &Node, peer: NodeId, name: &str, mut rounds: impl FnMut(&Segment, &Remote) -> Round) -> Round {
     let segment = node.export(name, BYTES).mode(0o606).create()?;
@@ -133,7 +143,7 @@ fn windows(peer: NodeId, more: Layer<'_>) -> Round {
     let node = Node::open()?;
     let mut number = 0;
     pair(&node, peer, "traffic-windows", |_, remote| {
-        loop {
+        each(more, || {
             for word in 0..512 {
                 number += 1;
                 remote.put64(word * 8, number)?;
@@ -141,11 +151,8 @@ fn windows(peer: NodeId, more: Layer<'_>) -> Round {
             remote.quiet_timeout(PATIENCE)?;
             same("a stored word", remote.get64(511 * 8)?, number)?;
             let before = remote.fetch_add::<u64>(511 * 8, 1)?;
-            same("a word that an atomic returns", before, number)?;
-            if !more() {
-                return Ok(());
-            }
-        }
+            same("a word that an atomic returns", before, number)
+        })
     })
 }
 
@@ -161,16 +168,13 @@ fn copies(peer: NodeId, more: Layer<'_>) -> Round {
     let own = node.export("traffic-copies-own", BYTES).create()?;
     let mut number = 1;
     pair(&node, peer, "traffic-copies", |segment, remote| {
-        loop {
+        each(more, || {
             number += 1;
             own.store(8184, number)?;
             there_and_back(remote, &own, || same("a copied word", own.load(16376)?, number))?;
             copy(own.remote()?, 32768, own.remote()?, 0, 8192)?;
-            segment.store(0, number)?;
-            if !more() {
-                return Ok(());
-            }
-        }
+            Ok(segment.store(0, number)?)
+        })
     })
 }
 
@@ -179,7 +183,7 @@ fn registrations(peer: NodeId, more: Layer<'_>) -> Round {
     let mut words = vec![0_u64; 4096];
     let mut number = 1;
     pair(&node, peer, "traffic-registrations", |_, remote| {
-        loop {
+        each(more, || {
             number += 1;
             words[1023] = number;
             let bytes = std::ptr::slice_from_raw_parts_mut(words.as_mut_ptr().cast(), 32768);
@@ -187,11 +191,8 @@ fn registrations(peer: NodeId, more: Layer<'_>) -> Round {
             let registered = unsafe { node.register(bytes) }.create()?;
             there_and_back(remote, &registered, || Ok(()))?;
             registered.close()?;
-            same("a copied word", words[2047], number)?;
-            if !more() {
-                return Ok(());
-            }
-        }
+            same("a copied word", words[2047], number)
+        })
     })
 }
 
@@ -203,7 +204,7 @@ fn queues(peer: NodeId, more: Layer<'_>) -> Round {
     let import = || Queue::import(&node, peer, NAME).open();
     over(&node, import, |sender| {
         let mut sent = 0;
-        loop {
+        each(more, || {
             for _ in 0..32 {
                 sent += 1;
                 sender.enqueue(sent)?;
@@ -216,11 +217,8 @@ fn queues(peer: NodeId, more: Layer<'_>) -> Round {
                 }
                 seen = found;
             }
-            sender.quiet_timeout(PATIENCE)?;
-            if !more() {
-                return Ok(());
-            }
-        }
+            Ok(sender.quiet_timeout(PATIENCE)?)
+        })
     })
 }
 
@@ -234,16 +232,13 @@ fn replicas(peer: NodeId, more: Layer<'_>) -> Round {
     let mut number = 0;
     let join = || Replicated::join(&node, peer, NAME).replica_mode(mode).open();
     over(&node, join, |copy| {
-        loop {
-            for segment in [&home, copy] {
+        each(more, || {
+            [&home, copy].into_iter().try_for_each(|segment| {
                 number += 1;
                 segment.store(own, number)?;
                 segment.quiet_timeout(PATIENCE)?;
-                same("a word of a copy", segment.load(own)?, number)?;
-            }
-            if !more() {
-                return Ok(());
-            }
-        }
+                same("a word of a copy", segment.load(own)?, number)
+            })
+        })
     })
 }

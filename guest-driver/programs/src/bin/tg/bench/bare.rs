@@ -23,11 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Bare {
     pub(crate) fn open(slot: u8, shared: Option<Rc<Shared>>) -> Bare {
-        let absent = || Failure::Refused(format!("there is no such device in slot {slot:#x}"));
-        let bar = Device::at(slot).ok_or_else(absent).and_then(|device| {
-            device.enable()?;
-            device.map(0)
-        });
+        let bar = Device::enabled_at(slot, "such device").and_then(|device| device.map(0));
         Bare { bar, shared, sequence: 0 }
     }
 

@@ -39,9 +39,7 @@ pub(crate) struct Doorbell {
 
 impl Doorbell {
     pub(crate) fn open(memory: Rc<Shared>, place: usize) -> Outcome<Doorbell> {
-        let absent = || Failure::Refused(format!("there is no ivshmem-doorbell in slot {:#x}", slot::DOORBELL));
-        let device = Device::at(slot::DOORBELL).ok_or_else(absent)?;
-        device.enable()?;
+        let device = Device::enabled_at(slot::DOORBELL, "ivshmem-doorbell")?;
         let words = device.range(2)?.0 + shared::RUNG[place];
         let raise = Device::at(slot::EDU).and_then(|edu| Some(edu.range(0).ok()?.0 + RAISE));
         let table = device.map(1)?;

@@ -30,10 +30,7 @@ pub(crate) struct Shared(Bar);
 
 impl Shared {
     pub(crate) fn open() -> Outcome<Rc<Shared>> {
-        let absent = || Failure::Refused(format!("there is no ivshmem-plain in slot {:#x}", slot::IVSHMEM));
-        let device = Device::at(slot::IVSHMEM).ok_or_else(absent)?;
-        device.enable()?;
-        Ok(Rc::new(Shared(device.map(2)?)))
+        Ok(Rc::new(Shared(Device::enabled_at(slot::IVSHMEM, "ivshmem-plain")?.map(2)?)))
     }
 
     pub(crate) fn at(&self) -> *mut u8 {

@@ -38,7 +38,7 @@ fn import(node: &Node, id: &str, name: &str, wanted: &str) -> Result<Remote, Tro
     Ok(node.import(number(id)? as NodeId, name).rights(rights(wanted)).open()?)
 }
 
-/// Imports, says so, and waits for the line to go on.
+/// Imports, says so, and waits for the line to continue.
 fn import_and_wait(id: &str, name: &str, wanted: &str) -> Result<Remote, Trouble> {
     let remote = import(&Node::open()?, id, name, wanted)?;
     say("ready");

@@ -183,11 +183,11 @@ pub(crate) fn swap_passes_on(context: &mut Context<'_>) -> Verdict {
         let found: u64 = word.swap(16, value(context.me(), round))?;
         out = out.wrapping_add(random::word(5, found));
     }
-    context.tell(home(context), 2, out)?;
+    context.mail(home(context), 2, out)?;
     context.sync()?;
     if context.me() == home(context) {
         let (mut came_out, mut went_in) = (random::word(5, word.get64(16)?), random::word(5, 0));
-        for (id, out) in context.peers.all.iter().zip(context.heard_from_all(2)?) {
+        for (id, out) in context.peers.all.iter().zip(context.mail_of_all(2)?) {
             came_out = came_out.wrapping_add(out);
             for round in 0..ROUNDS {
                 went_in = went_in.wrapping_add(random::word(5, value(*id, round)));

@@ -235,30 +235,30 @@ impl<'a> Context<'a> {
         self.peers.place()
     }
 
-    /// Tells a node a word, which it hears after the next step.
-    pub(crate) fn tell(&self, to: NodeId, slot: u64, word: u64) -> Verdict {
+    /// Sends a node a word, which is there after the next step.
+    pub(crate) fn mail(&self, to: NodeId, slot: u64, word: u64) -> Verdict {
         self.peers.send(to, slot, word).map_err(Stop::Bail)
     }
 
-    pub(crate) fn tell_all(&self, slot: u64, word: u64) -> Verdict {
-        self.peers.all.iter().try_for_each(|id| self.tell(*id, slot, word))
+    pub(crate) fn mail_all(&self, slot: u64, word: u64) -> Verdict {
+        self.peers.all.iter().try_for_each(|id| self.mail(*id, slot, word))
     }
 
-    /// What a node has told this one.
-    pub(crate) fn heard(&self, from: NodeId, slot: u64) -> Verdict<u64> {
+    /// The word that a node has sent to this one.
+    pub(crate) fn mail_of(&self, from: NodeId, slot: u64) -> Verdict<u64> {
         self.peers.received(from, slot).map_err(Stop::Bail)
     }
 
-    /// What each node has told this one, in order.
-    pub(crate) fn heard_from_all(&self, slot: u64) -> Verdict<Vec<u64>> {
-        self.peers.all.iter().map(|id| self.heard(*id, slot)).collect()
+    /// Those of all nodes, in order.
+    pub(crate) fn mail_of_all(&self, slot: u64) -> Verdict<Vec<u64>> {
+        self.peers.all.iter().map(|id| self.mail_of(*id, slot)).collect()
     }
 
     /// The seed of this node's data and that of the left neighbour's.
     pub(crate) fn seeds(&mut self) -> Verdict<(u64, u64)> {
-        self.tell(self.peers.right(), 0, self.seed)?;
+        self.mail(self.peers.right(), 0, self.seed)?;
         self.sync()?;
-        Ok((self.seed, self.heard(self.peers.left(), 0)?))
+        Ok((self.seed, self.mail_of(self.peers.left(), 0)?))
     }
 
     /// What was stored by this is there, and so have all nodes come here.

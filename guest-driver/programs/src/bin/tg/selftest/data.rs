@@ -141,10 +141,10 @@ pub(crate) fn read_all_sizes(context: &mut Context<'_>) -> Verdict {
     let (mine, right) = context.neighbour(size)?;
     // Here the owner writes its own memory, and the left neighbour reads: the seed travels the other way.
     let seed = random::seed();
-    context.tell(context.peers.left(), 1, seed)?;
+    context.mail(context.peers.left(), 1, seed)?;
     (0..size / 8).try_for_each(|index| mine.store(index * 8, random::word(seed, index)))?;
     context.sync()?;
-    let peer_seed = context.heard(context.peers.right(), 1)?;
+    let peer_seed = context.mail_of(context.peers.right(), 1)?;
     for width in SIZES {
         let inner = (0..AREA).step_by(width);
         let ends = [PAGE, 65536, 65536 + PAGE, size].map(|end| end - width as u64);

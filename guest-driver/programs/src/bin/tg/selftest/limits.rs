@@ -27,8 +27,7 @@ pub(crate) fn many_imports(context: &mut Context<'_>) -> Verdict {
     context.sync()
 }
 
-/// What an ordinary user makes under two limits on locked memory, of which the first is too low. Root may lock as much as
-/// it likes.
+/// What an ordinary user makes under two limits on locked memory, of which the first is too low. Root has none.
 pub(crate) fn under_limits(
     context: &Context<'_>,
     action: &str,

@@ -9,8 +9,16 @@ use telegraphos_guest_tests::child::{say, wait_for_go};
 use telegraphos_guest_tests::queue::{self, Memory};
 use telegraphos_guest_tests::raw;
 
-fn import(node: &Node, id: &str, name: &str) -> Result<RemoteQueue, Trouble> {
-    Ok(Queue::import(node, number(id)? as NodeId, name).open()?)
+fn import(id: &str, name: &str) -> Result<RemoteQueue, Trouble> {
+    Ok(Queue::import(&Node::open()?, number(id)? as NodeId, name).open()?)
+}
+
+/// The same; says so, and waits for the line to continue.
+fn import_and_wait(id: &str, name: &str) -> Result<RemoteQueue, Trouble> {
+    let queue = import(id, name)?;
+    say("ready");
+    wait_for_go();
+    Ok(queue)
 }
 
 /// Arguments that begin with `queue-`.
@@ -18,13 +26,12 @@ pub(crate) fn act(args: &[&str]) -> Result<(), Trouble> {
     match *args {
         // Imports and ends.
         ["queue-import", id, name] => {
-            import(&Node::open()?, id, name)?;
+            import(id, name)?;
             say("imported");
         }
         // Appends numbered elements without end, and says how many.
         ["queue-send-loop", id, name, sender] => {
-            let node = Node::open()?;
-            let (queue, sender) = (import(&node, id, name)?, number(sender)? as u32);
+            let (queue, sender) = (import(id, name)?, number(sender)? as u32);
             say("ready");
             for count in 0..queue::NUMBERS {
                 queue.enqueue(queue::element(queue.width(), sender, count))?;
@@ -36,18 +43,14 @@ pub(crate) fn act(args: &[&str]) -> Result<(), Trouble> {
         }
         // Appends one element to a full queue, and waits to be killed.
         ["queue-send-one", id, name] => {
-            let node = Node::open()?;
-            let queue = import(&node, id, name)?;
+            let queue = import(id, name)?;
             queue.enqueue(0)?;
             say("sent");
             wait_for_go();
         }
         // Imports, waits, appends until it dies.
         ["queue-until-sigbus", id, name] => {
-            let node = Node::open()?;
-            let queue = import(&node, id, name)?;
-            say("ready");
-            wait_for_go();
+            let queue = import_and_wait(id, name)?;
             let deadline = Instant::now() + Duration::from_secs(30);
             while Instant::now() < deadline {
                 queue.enqueue(7)?;
@@ -56,18 +59,14 @@ pub(crate) fn act(args: &[&str]) -> Result<(), Trouble> {
         }
         // Imports, waits, loads from the enqueue aperture.
         ["queue-load", id, name] => {
-            let node = Node::open()?;
-            let queue = import(&node, id, name)?;
-            say("ready");
-            wait_for_go();
+            let queue = import_and_wait(id, name)?;
             // SAFETY: the page is mapped; whether it can be loaded from is what it tests.
             let found = unsafe { raw::load_size(queue.as_ptr(), 0, queue.width() as usize) };
             say(format_args!("loaded {found:#x}"));
         }
         // Makes a queue and keeps it until it gets the line to end, or is killed.
         ["queue-owner", name, mode, quota] => {
-            let node = Node::open()?;
-            let builder = Queue::create(&node, name).mode(mode_of(mode)?).words(8);
+            let builder = Queue::create(&Node::open()?, name).mode(mode_of(mode)?).words(8);
             let _queue = builder.quota(number(quota)? as u32).create()?;
             say("made");
             wait_for_go();

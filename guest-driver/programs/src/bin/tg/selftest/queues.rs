@@ -351,9 +351,9 @@ pub(crate) fn held(context: &mut Context<'_>) -> Verdict {
     must(said > 100, || format!("the child blocked after {said} elements"))?;
     // Its end waits for no receiver; what it had sent still comes.
     child.must_end(End::KILLED)?;
-    context.tell(right.node(), 1, said)?;
+    context.mail(right.node(), 1, said)?;
     context.sync()?;
-    let expected = context.heard(context.peers.left(), 1)? as u32;
+    let expected = context.mail_of(context.peers.left(), 1)? as u32;
     let mut next = [0, 0, 0];
     loop {
         // It may have sent a few more than it had said.

@@ -3,18 +3,18 @@
 
 use super::trouble::{Trouble, limit_locked_memory, mode, number};
 use std::time::{Duration, Instant};
-use telegraphos::{JoinBuilder, Node, NodeId, Replicated, ReplicatedBuilder};
+use telegraphos::{JoinBuilder, Node, NodeId, Replicated};
 use telegraphos_guest_tests::child::{say, wait_for_go};
 use telegraphos_guest_tests::{raw, replica};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn join(node: &Node, home: &str, name: &str) -> Result<JoinBuilder, Trouble> {
-    Ok(Replicated::join(node, number(home)? as NodeId, name).mode(0o606))
+fn join(home: &str, name: &str) -> Result<JoinBuilder, Trouble> {
+    Ok(Replicated::join(&Node::open()?, number(home)? as NodeId, name).mode(0o606))
 }
 
-fn create(node: &Node, name: &str) -> ReplicatedBuilder {
-    Replicated::create(node, name, replica::PAGE).mode(0o606)
+fn create(name: &str) -> Result<Replicated, Trouble> {
+    Ok(Replicated::create(&Node::open()?, name, replica::PAGE).mode(0o606).create()?)
 }
 
 /// Arguments that begin with `replica-`.
@@ -22,8 +22,7 @@ pub(crate) fn act(args: &[&str]) -> Result<(), Trouble> {
     match *args {
         // Is a home until it gets the line to leave, or is killed.
         ["replica-home", name] => {
-            let node = Node::open()?;
-            let home = create(&node, name).create()?;
+            let home = create(name)?;
             say("made");
             wait_for_go();
             home.leave()?;
@@ -31,8 +30,7 @@ pub(crate) fn act(args: &[&str]) -> Result<(), Trouble> {
         }
         // Joins, and stores without end to the word at `offset`, until it dies.
         ["replica-storm", home, name, offset] => {
-            let node = Node::open()?;
-            let copy = replica::join_patiently(join(&node, home, name)?, PATIENCE)?;
+            let copy = replica::join_patiently(join(home, name)?, PATIENCE)?;
             say("joined");
             let (offset, deadline) = (number(offset)?, Instant::now() + PATIENCE);
             let mut count = 0u64;
@@ -44,10 +42,9 @@ pub(crate) fn act(args: &[&str]) -> Result<(), Trouble> {
         }
         // Stores into the copy itself: that of a home, or of another node's segment.
         ["replica-scribble", home, name] => {
-            let node = Node::open()?;
             let copy = match home {
-                "here" => create(&node, name).create()?,
-                id => replica::join_patiently(join(&node, id, name)?, PATIENCE)?,
+                "here" => create(name)?,
+                id => replica::join_patiently(join(id, name)?, PATIENCE)?,
             };
             say("ready");
             // SAFETY: none; the fault is what the test expects.
@@ -56,8 +53,7 @@ pub(crate) fn act(args: &[&str]) -> Result<(), Trouble> {
         }
         // Joins for loads only, loads, and stores through the window anyway.
         ["replica-reader", home, name] => {
-            let node = Node::open()?;
-            let copy = join(&node, home, name)?.mode(0o400).open()?;
+            let copy = join(home, name)?.mode(0o400).open()?;
             say(format_args!("loaded {}", copy.load::<u64>(0)?));
             if copy.store(0, 1u64).is_ok() {
                 return Err(Trouble::Wrong("the library stores without the right".into()));
@@ -68,8 +64,7 @@ pub(crate) fn act(args: &[&str]) -> Result<(), Trouble> {
         }
         // Joins with this mode, and ends.
         ["replica-join", home, name, access] => {
-            let node = Node::open()?;
-            let copy = join(&node, home, name)?.mode(mode(access)?).open()?;
+            let copy = join(home, name)?.mode(mode(access)?).open()?;
             say(format_args!("joined {}", copy.load::<u64>(0)?));
             wait_for_go();
         }

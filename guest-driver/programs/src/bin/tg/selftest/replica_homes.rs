@@ -36,10 +36,10 @@ fn agreed(context: &mut Context<'_>, place: usize, board: &Replicated) -> Verdic
     let deadline = Instant::now() + SOON;
     loop {
         let home = u64::from(board.home()?);
-        context.tell_all(0, home)?;
-        context.tell_all(2, u64::from(Instant::now() < deadline))?;
+        context.mail_all(0, home)?;
+        context.mail_all(2, u64::from(Instant::now() < deadline))?;
         context.sync()?;
-        let (homes, time) = (context.heard_from_all(0)?, context.heard_from_all(2)?);
+        let (homes, time) = (context.mail_of_all(0)?, context.mail_of_all(2)?);
         context.sync()?;
         if homes.iter().all(|other| *other == homes[0]) {
             return Ok(());
@@ -116,9 +116,9 @@ pub(crate) fn moves(context: &mut Context<'_>) -> Verdict {
     for (place, board) in boards.iter().enumerate() {
         agreed(context, place, board)?;
     }
-    context.tell_all(1, draws)?;
+    context.mail_all(1, draws)?;
     context.sync()?;
-    let all = context.heard_from_all(1)?.into_iter().sum();
+    let all = context.mail_of_all(1)?.into_iter().sum();
     let counted = boards.iter().map(|board| board.load::<u64>(DRAWN)).sum::<Result<u64, _>>()?;
     same("numbers drawn from all segments", counted, all)?;
     // What follows overwrites what others still count.

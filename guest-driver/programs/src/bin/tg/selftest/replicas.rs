@@ -242,12 +242,12 @@ pub(crate) fn equal_copies(context: &mut Context<'_>, boards: &[Arc<Replicated>]
     for (round, boards) in boards.chunks(slots).enumerate() {
         let sums = boards.iter().map(|board| replica::digest(board)).collect::<Result<Vec<_>, _>>()?;
         for (slot, sum) in sums.iter().enumerate() {
-            context.tell_all(slot as u64 + 1, *sum)?;
+            context.mail_all(slot as u64 + 1, *sum)?;
         }
         context.sync()?;
         for id in &context.peers.all {
             for (slot, sum) in sums.iter().enumerate() {
-                let other = context.heard(*id, slot as u64 + 1)?;
+                let other = context.mail_of(*id, slot as u64 + 1)?;
                 let home = round * slots + slot;
                 must(other == *sum, || format!("the copies of home {home} here and at node {id} differ"))?;
             }
