@@ -79,6 +79,14 @@ macro_rules! call {
     }};
 }
 
+/// The outcome of such a call that is passed no memory.
+macro_rules! numbers {
+    ($($call:tt)*) => {{
+        // SAFETY: all are numbers.
+        outcome(unsafe { call!($($call)*) })
+    }};
+}
+
 /// A system call of the program's.
 ///
 /// # Safety
@@ -160,20 +168,17 @@ pub fn is_tcp(fd: c_int) -> bool {
 
 /// Closes descriptors, as close_range(2).
 pub fn close_range(first: libc::c_uint, last: libc::c_uint) -> c_int {
-    // SAFETY: no memory is passed.
-    outcome(unsafe { call!(SYS_close_range, first, last, 0) }).map_or(-1, |_| 0)
+    numbers!(SYS_close_range, first, last, 0).map_or(-1, |_| 0)
 }
 
 /// A descriptor of a process, as pidfd_getfd(2).
 pub fn get_descriptor(process: c_int, theirs: c_int, flags: libc::c_uint) -> Outcome {
-    // SAFETY: no memory is passed.
-    outcome(unsafe { call!(SYS_pidfd_getfd, process, theirs, flags) })
+    numbers!(SYS_pidfd_getfd, process, theirs, flags)
 }
 
 /// Whether operations on it do not wait.
 pub(crate) fn is_nonblocking(fd: c_int) -> bool {
-    // SAFETY: no memory is passed.
-    outcome(unsafe { call!(SYS_fcntl, fd, libc::F_GETFL) }).is_ok_and(|flags| flags & libc::O_NONBLOCK as usize != 0)
+    numbers!(SYS_fcntl, fd, libc::F_GETFL).is_ok_and(|flags| flags & libc::O_NONBLOCK as usize != 0)
 }
 
 /// An option of a socket. `T` is plain data of the kind that the kernel writes for it.
@@ -242,8 +247,7 @@ fn count(fd: c_int, request: libc::Ioctl) -> Result<usize, Errno> {
 
 /// Ends both directions: what was done to the connection cannot be understood.
 pub(crate) fn shut_down(fd: c_int) {
-    // SAFETY: no memory is passed.
-    let _ = outcome(unsafe { call!(SYS_shutdown, fd, libc::SHUT_RDWR) });
+    let _ = numbers!(SYS_shutdown, fd, libc::SHUT_RDWR);
 }
 
 /// A file of zeros in memory, which does not shrink; its descriptor is from a number on, if possible, and stays open
@@ -254,13 +258,11 @@ pub(crate) fn memory_file(name: &CStr, bytes: usize, from: c_int) -> Option<c_in
     // Since 6.3 Linux logs a call that does not say whether the file may be run; older kernels refuse the flag.
     let made = make(libc::MFD_ALLOW_SEALING | libc::MFD_NOEXEC_SEAL).or_else(|_| make(libc::MFD_ALLOW_SEALING));
     let low = made.ok()? as c_int;
-    // SAFETY: no memory is passed.
-    let file = outcome(unsafe { call!(SYS_fcntl, low, libc::F_DUPFD, from) });
+    let file = numbers!(SYS_fcntl, low, libc::F_DUPFD, from);
     close(low);
     let file = file.ok()? as c_int;
-    // SAFETY: as above.
-    let sized = outcome(unsafe { call!(SYS_ftruncate, file, bytes) })
-        .and_then(|_| outcome(unsafe { call!(SYS_fcntl, file, libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) }));
+    let sized = numbers!(SYS_ftruncate, file, bytes)
+        .and_then(|_| numbers!(SYS_fcntl, file, libc::F_ADD_SEALS, libc::F_SEAL_SHRINK));
     if sized.is_err() {
         close(file);
     }
@@ -269,21 +271,17 @@ pub(crate) fn memory_file(name: &CStr, bytes: usize, from: c_int) -> Option<c_in
 
 /// Whether a file in memory does not shrink.
 pub(crate) fn does_not_shrink(file: c_int) -> bool {
-    // SAFETY: no memory is passed.
-    outcome(unsafe { call!(SYS_fcntl, file, libc::F_GET_SEALS) })
-        .is_ok_and(|seals| seals & libc::F_SEAL_SHRINK as usize != 0)
+    numbers!(SYS_fcntl, file, libc::F_GET_SEALS).is_ok_and(|seals| seals & libc::F_SEAL_SHRINK as usize != 0)
 }
 
 /// Closes a descriptor of ours.
 pub(crate) fn close(fd: c_int) {
-    // SAFETY: no memory is passed.
-    let _ = outcome(unsafe { call!(SYS_close, fd) });
+    let _ = numbers!(SYS_close, fd);
 }
 
 /// Has a descriptor closed by `exec`.
 pub(crate) fn close_at_exec(fd: c_int) {
-    // SAFETY: no memory is passed.
-    let _ = outcome(unsafe { call!(SYS_fcntl, fd, libc::F_SETFD, libc::FD_CLOEXEC) });
+    let _ = numbers!(SYS_fcntl, fd, libc::F_SETFD, libc::FD_CLOEXEC);
 }
 
 /// What the system says of an open file.
@@ -334,8 +332,7 @@ pub(crate) fn send_file(fd: c_int, file: c_int, at: Option<&mut i64>, count: usi
 
 /// Moves the place of a file back by so many bytes.
 pub(crate) fn seek_back(fd: c_int, bytes: usize) {
-    // SAFETY: no memory is passed.
-    let _ = outcome(unsafe { call!(SYS_lseek, fd, -(bytes as i64), libc::SEEK_CUR) });
+    let _ = numbers!(SYS_lseek, fd, -(bytes as i64), libc::SEEK_CUR);
 }
 
 /// The users of this process: real, effective, saved.
@@ -350,17 +347,14 @@ pub(crate) fn users() -> [libc::uid_t; 3] {
 /// Puts a socket that has no connection in the place of a descriptor: reads and writes fail from now on, also in
 /// programs that inherit it, and the connection itself stays as it is for other processes.
 pub(crate) fn disconnect(fd: c_int) {
-    // SAFETY: no memory is passed.
-    let marks = outcome(unsafe { call!(SYS_fcntl, fd, libc::F_GETFD) }).unwrap_or(0);
+    let marks = numbers!(SYS_fcntl, fd, libc::F_GETFD).unwrap_or(0);
     let marks = if marks & libc::FD_CLOEXEC as usize == 0 { 0 } else { libc::O_CLOEXEC };
-    // SAFETY: as above.
-    let socket = outcome(unsafe { call!(SYS_socket, libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) });
+    let socket = numbers!(SYS_socket, libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0);
     let Ok(socket) = socket else {
         // No descriptor is left.
         return close(fd);
     };
-    // SAFETY: as above.
-    let _ = outcome(unsafe { call!(SYS_dup3, socket, fd, marks) });
+    let _ = numbers!(SYS_dup3, socket, fd, marks);
     close(socket as c_int);
 }
 
@@ -380,8 +374,7 @@ thread_local! {
 /// This thread, as the holder of a lock.
 pub(crate) fn thread() -> Owner {
     THREAD.get().unwrap_or_else(|| {
-        // SAFETY: no memory is passed.
-        let number = outcome(unsafe { call!(SYS_gettid) }).unwrap_or(0) as u32;
+        let number = numbers!(SYS_gettid).unwrap_or(0) as u32;
         // Handlers of signals get here, too: nothing here asks for memory.
         let own = Owner::new(number, started(number).flatten().unwrap_or(0));
         THREAD.set(Some(own));
@@ -454,8 +447,7 @@ impl Word for AtomicU64 {
             Some(Some(started)) if owner.started() != 0 => started == owner.started(),
             Some(started) => started.is_some(),
             // Nothing is said: of no thread, or of this one not to this process.
-            // SAFETY: no memory is passed, and no signal is sent.
-            None => outcome(unsafe { call!(SYS_kill, owner.thread(), 0) }) != Err(Errno(libc::ESRCH)),
+            None => numbers!(SYS_kill, owner.thread(), 0) != Err(Errno(libc::ESRCH)),
         }
     }
 }
