@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A file, a folder or a crate of this tree that documentation or a comment names is there.
 //!
-//! Names are in backticks. A path may leave out folders at its beginning: `requester/access.rs`.
+//! Names are in backticks. A path may leave out folders at its beginning: `requester/send.rs`.
 
 use crate::workspace::{files, list, metadata, packages, root, text, text_of};
 use std::collections::BTreeSet;

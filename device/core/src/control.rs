@@ -51,12 +51,13 @@ impl Hib {
             Register::StatusBits => {
                 let congested =
                     self.requester.imports.open().any(Import::is_stopped) || self.launcher.congestion.any_stopped();
-                u64::from(self.ctx.link.is_up()) * regs::STATUS_LINK_UP
-                    | u64::from(congested) * regs::STATUS_CONGESTED
-                    | u64::from(self.ctx.registers.error != 0) * regs::STATUS_ERROR
+                let bit = |on: bool, bit: u64| if on { bit } else { 0 };
+                bit(self.ctx.link.is_up(), regs::STATUS_LINK_UP)
+                    | bit(congested, regs::STATUS_CONGESTED)
+                    | bit(self.ctx.registers.error != 0, regs::STATUS_ERROR)
             }
             Register::Control => {
-                u64::from(self.ctx.registers.control) | u64::from(self.ctx.resetting) * regs::CONTROL_RESET
+                u64::from(self.ctx.registers.control) | if self.ctx.resetting { regs::CONTROL_RESET } else { 0 }
             }
             Register::Error => self.ctx.registers.error,
             Register::ErrorAddress => self.ctx.registers.error_address,

@@ -316,6 +316,17 @@ impl Ctx {
         self.reply_to(packet, refusal(&packet.body, status));
     }
 
+    /// Counts and reports that a request for an export page is refused.
+    pub(crate) fn note_refusal(&mut self, from: NodeId, page: u32, status: Status) {
+        self.counters.refused += 1;
+        self.notice(Notice::Refused { from, page, status });
+    }
+
+    /// Returns whether a request was sent to an earlier incarnation of this node: one before it may have been lost.
+    pub(crate) fn is_stale(&self, packet: &Packet) -> bool {
+        packet.src != self.config.node && packet.target != self.incarnation
+    }
+
     /// Acknowledges a store or block that was performed, or an element that was appended: at the end of the turn,
     /// together with others of the same node. By a ring, and within this node, at once: no packet is saved there.
     pub(crate) fn acknowledge(&mut self, packet: &Packet) {
@@ -478,11 +489,7 @@ impl Ctx {
                 Step::Atomic { address, size: 4, op: AtomicOp::Add, operand: 0, compare: 0 },
                 StepOwner::EventIndex,
             ),
-            Stored::Compare { .. } if self.bus_master => {
-                let count = self.events.consumer;
-                self.event_counted(Some(count));
-            }
-            Stored::Compare { .. } => self.event_counted(None),
+            Stored::Compare { .. } => self.event_counted(self.bus_master.then_some(self.events.consumer)),
             stored => self.event_posted(stored),
         }
     }
@@ -611,7 +618,7 @@ impl Ctx {
     /// Starts a new incarnation. The link, the time and the steps of other nodes' requests survive; all other steps are
     /// cancelled.
     pub(crate) fn reset(&mut self) {
-        for owner in self.steps.values_mut() {
+        for (_, owner) in self.steps.iter_mut() {
             if !matches!(owner, StepOwner::Serve(_)) {
                 *owner = StepOwner::Cancelled;
             }

@@ -2,7 +2,7 @@
 //! The board: owns the parts, and dispatches events and follow-ups to them.
 
 use crate::config::Bug;
-use crate::ctx::{Claim, Ctx, FollowUp, StepOwner};
+use crate::ctx::{Charge, Claim, Ctx, FollowUp, StepOwner};
 use crate::events::Cause;
 use crate::grants::{Clearing, Grants};
 use crate::launch::{self, Launcher};
@@ -10,9 +10,12 @@ use crate::queue::NotificationQueues;
 use crate::replica::{self, Replicas, Served};
 use crate::requester::{Ended, Import, Life, Requester};
 use crate::responder::Responder;
+use crate::rings::Ring;
 use crate::tables::{AfterWrite, Written};
 use crate::watch::Watches;
 use crate::{Action, Bar, Counters, Event, HibConfig, MAX_CONTEXTS, Notice, StepId, StepResult};
+use crate::{RingAction, RingEvent, RingViolation};
+use std::hint::black_box;
 use telegraphos_wire::admin::Command;
 use telegraphos_wire::context::WordArm;
 use telegraphos_wire::link::RESET_BITS;
@@ -358,6 +361,23 @@ impl Hib {
         self.launcher.context_write(below_launcher!(self), offset, size, data);
     }
 
+    // ---- looks ahead ----
+
+    /// Reads what is used of the board for every event, before its turn.
+    pub fn look_ahead(&self) {
+        // Changes nothing: a simulation of thousands of boards calls it before events, so that the processor fetches
+        // the memory of all of it at the same time.
+        black_box((self.deadline(), self.ctx.steps.is_empty(), self.ctx.follow_ups.is_empty(), self.ctx.link.is_up()));
+        black_box((self.requester.pressure.waiting, self.ctx.counters.events));
+    }
+
+    /// Reads what is used of the board for a packet of `source`.
+    pub fn look_ahead_of(&self, source: NodeId) {
+        black_box(self.requester.peers.table[usize::from(source)].requests_sent);
+        self.responder.look_ahead(source);
+        self.ctx.answers.look_ahead(source);
+    }
+
     // ---- packets ----
 
     /// Dispatches a packet by its class. A packet of this node to itself comes here as a follow-up.
@@ -456,8 +476,7 @@ impl Hib {
             }
             _ => {}
         }
-        // Sent to an earlier incarnation of this node: a request before it may have been lost.
-        if source != self.ctx.config.node && packet.target != self.ctx.incarnation {
+        if self.ctx.is_stale(packet) {
             return Served::Refused(Status::Reset);
         }
         if self.ctx.answers.follows_refused_store(packet) {
@@ -657,7 +676,7 @@ impl Hib {
                 self.node_down(node, Status::LinkDown);
             }
         }
-        self.responder.forget_credits();
+        self.responder.forget_credits(|_, _| true);
         self.ctx.answers.forget_performed(self.ctx.config.node);
         self.replicas.link_lost(&self.ctx);
         self.ctx.cause(Cause::LinkState);
@@ -728,6 +747,102 @@ impl Hib {
         self.dispatch_ended(ended);
     }
 
+    // ---- rings ----
+
+    /// Returns whether a ring to this incarnation of a node, offered to incarnation `own` of this one, can be opened:
+    /// both are those of now, and there is no such ring.
+    pub fn accepts_ring(&self, node: NodeId, incarnation: u64, own: u64) -> bool {
+        self.ctx.link.is_up()
+            && own == self.ctx.incarnation
+            && node != self.ctx.config.node
+            && self.requester.peers.presence.incarnation(node) == Some(incarnation)
+            && !self.ctx.rings.contains(node)
+    }
+
+    /// An event of the ring to a node.
+    pub(crate) fn ring_event(&mut self, peer: NodeId, event: RingEvent) {
+        match event {
+            RingEvent::Up { incarnation, own, credits } => {
+                if self.accepts_ring(peer, incarnation, own) {
+                    self.ctx.rings.open(peer, incarnation, credits);
+                    self.ctx.out.push(Action::Ring { peer, what: RingAction::Probe });
+                }
+            }
+            RingEvent::Credit { class, count } => {
+                let Some(ring) = self.ctx.rings.get(peer) else { return };
+                match ring.credit(class, count) {
+                    Ok(()) => self.requester.pump(&mut self.ctx, peer),
+                    Err(why) => self.end_ring(peer, Some(why)),
+                }
+            }
+            RingEvent::Alive => {
+                if self.ctx.rings.get(peer).is_some_and(|ring| ring.answered_probe()) {
+                    self.report_withdrawn(peer);
+                    self.requester.pump(&mut self.ctx, peer);
+                }
+            }
+            RingEvent::Use { incarnation, on } => {
+                let drains = !self.ctx.has(Bug::LeaveRingAtOnce);
+                match self.ctx.rings.get(peer).filter(|ring| ring.incarnation == incarnation) {
+                    Some(ring) => {
+                        if ring.want(on, drains) {
+                            self.ctx.out.push(Action::Ring { peer, what: RingAction::Probe });
+                        }
+                        self.report_withdrawn(peer);
+                    }
+                    // This end could not be opened. A withdrawal waits for both.
+                    None if !on => self.ctx.out.push(Action::Ring { peer, what: RingAction::Unused { incarnation } }),
+                    None => {}
+                }
+            }
+            RingEvent::Lost { incarnation } => {
+                if self.ctx.rings.get(peer).is_some_and(|ring| ring.incarnation == incarnation) {
+                    self.node_down(peer, Status::NodeDown);
+                }
+            }
+            RingEvent::Broken => {
+                if self.ctx.rings.contains(peer) {
+                    self.end_ring(peer, Some(RingViolation::Bytes));
+                }
+            }
+        }
+    }
+
+    /// A packet that came by the ring to its source.
+    pub(crate) fn ring_packet(&mut self, packet: Packet) {
+        let (peer, own) = (packet.src, self.ctx.config.node);
+        let block = self.requester.peers.presence.block(peer);
+        let unchecked = self.ctx.has(Bug::TrustRing);
+        // A packet of a ring that is closed: its sender is, or will be, notified.
+        let Some(ring) = self.ctx.rings.get(peer) else { return };
+        match ring.admit(&packet, own, block) {
+            Err(why) if !unchecked => self.end_ring(peer, Some(why)),
+            _ => self.packet(packet),
+        }
+    }
+
+    /// Tells the fabric when requests to a node pass it again.
+    fn report_withdrawn(&mut self, peer: NodeId) {
+        if let Some(Ring { incarnation, .. }) = self.ctx.rings.get(peer).filter(|ring| ring.is_withdrawn()) {
+            let what = RingAction::Unused { incarnation: *incarnation };
+            self.ctx.out.push(Action::Ring { peer, what });
+        }
+    }
+
+    /// Closes the ring to a node, which then counts as down: nothing that it was sent, or has sent, will be answered.
+    fn end_ring(&mut self, peer: NodeId, why: Option<RingViolation>) {
+        self.close_ring(peer, why);
+        self.node_down(peer, Status::NodeDown);
+    }
+
+    /// Closes the ring to a node, if there is one. Its credits are gone with it.
+    pub(crate) fn close_ring(&mut self, peer: NodeId, why: Option<RingViolation>) {
+        if self.ctx.rings.close(peer) {
+            self.responder.forget_credits(|source, charge| source == peer && charge == Charge::Ring);
+            self.ctx.out.push(Action::Ring { peer, what: RingAction::Close(why) });
+        }
+    }
+
     // ---- reset ----
 
     /// Resets the board: fails everything in progress, clears all tables, and starts a new incarnation.
@@ -743,7 +858,7 @@ impl Hib {
         self.replicas.reset(below_replicas!(self));
         self.watches.pages.clear();
         self.ctx.rings.close_all();
-        self.responder.forget_rings();
+        self.responder.forget_credits(|_, charge| charge == Charge::Ring);
         self.ctx.reset();
         self.ctx.answers.forget_performed(self.ctx.config.node);
     }

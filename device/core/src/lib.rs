@@ -35,7 +35,6 @@
 #![forbid(unsafe_code)]
 
 mod admin;
-mod ahead;
 mod answers;
 mod by_node;
 mod config;
@@ -58,7 +57,6 @@ mod registers;
 mod replica;
 mod requester;
 mod responder;
-mod ring_events;
 mod rings;
 mod table;
 mod tables;

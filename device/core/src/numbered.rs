@@ -2,7 +2,7 @@
 //! Allocation of the lowest free number for objects in progress, and the mask of an access size.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BinaryHeap;
 use std::hash::{Hash, Hasher};
 
 /// A table that stores each entry under the lowest free number. The numbers depend on the current entries only, so that
@@ -73,9 +73,9 @@ impl<T> Numbered<T> {
         Some(entry)
     }
 
-    /// The entries for modification, in the order of their numbers.
-    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.entries.iter_mut().flatten()
+    /// Numbers and entries for modification, in the order of the numbers.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u64, &mut T)> {
+        (0..).zip(&mut self.entries).filter_map(|(number, entry)| Some((number, entry.as_mut()?)))
     }
 
     /// The numbers in use, ascending.
@@ -99,15 +99,10 @@ pub(crate) fn ones(size: u32) -> u64 {
     if size >= 8 { u64::MAX } else { (1 << (8 * size)) - 1 }
 }
 
-/// The lowest number that is not a key of `used`. It depends on the current keys only, so that boards in the same state
-/// behave alike.
-pub(crate) fn lowest_free<T>(used: &BTreeMap<u64, T>) -> u64 {
-    (0..).zip(used.keys()).find(|(free, used)| free != *used).map_or(used.len() as u64, |(free, _)| free)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
     use telegraphos_testkit::{Rng, seeds};
 
     #[test]
@@ -116,7 +111,7 @@ mod tests {
             let (mut rng, mut table, mut expected) = (Rng::new(seed), Numbered::default(), BTreeMap::new());
             for entry in 0..200u64 {
                 if rng.percent(50) {
-                    let number = lowest_free(&expected);
+                    let number = (0..).find(|number| !expected.contains_key(number)).unwrap();
                     assert_eq!(table.insert(entry), number);
                     expected.insert(number, entry);
                 } else {

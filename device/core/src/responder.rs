@@ -5,14 +5,13 @@
 //! performs accesses to granted memory itself, each by one guest-memory step. `hib` passes requests for replicated
 //! pages, names and receive credits to other parts, and calls the responder to accept, start and finish requests.
 
-use crate::answers::refusal;
 use crate::by_node::ByNode;
 use crate::config::Bug;
 use crate::ctx::{Charge, Ctx, FollowUp, StepOwner};
 use crate::grants::Grants;
-use crate::{HibConfig, Notice, Step, StepResult};
+use crate::{HibConfig, Step, StepResult};
 use std::collections::VecDeque;
-use telegraphos_wire::{Body, Class, NodeId, Packet, Rights, Status};
+use telegraphos_wire::{Body, NodeId, Packet, Rights, Status};
 
 /// A request that is not answered.
 #[derive(Clone, Debug, Hash)]
@@ -176,23 +175,12 @@ impl Responder {
         self.inbound[usize::from(source)].iter().any(|r| r.packet.body.page() == page)
     }
 
-    /// The link is lost: the queued requests return no credits to the next one.
-    pub(crate) fn forget_credits(&mut self) {
-        self.inbound.values_mut().flatten().for_each(|request| request.charge = Charge::Nothing);
-    }
-
-    /// The ring to a node is closed: what came by it occupies nothing of the next one.
-    pub(crate) fn forget_ring(&mut self, node: NodeId) {
-        Responder::uncharge(self.inbound.existing_mut(node).into_iter().flatten());
-    }
-
-    /// The same for all rings.
-    pub(crate) fn forget_rings(&mut self) {
-        Responder::uncharge(self.inbound.values_mut().flatten());
-    }
-
-    fn uncharge<'a>(requests: impl Iterator<Item = &'a mut Inbound>) {
-        requests.filter(|r| r.charge == Charge::Ring).for_each(|r| r.charge = Charge::Nothing);
+    /// A connection is gone: the queued requests that it brought return no credits to the next one. `gone` tells of a
+    /// source and a charge whether that is it.
+    pub(crate) fn forget_credits(&mut self, gone: impl Fn(NodeId, Charge) -> bool) {
+        for request in self.inbound.values_mut().flatten().filter(|r| gone(r.packet.src, r.charge)) {
+            request.charge = Charge::Nothing;
+        }
     }
 
     /// Returns whether a request for one of these export pages is in service.
@@ -215,16 +203,17 @@ impl Responder {
     /// Refuses the first request of a source; counts and reports the refusal.
     pub(crate) fn refuse(&mut self, ctx: &mut Ctx, source: NodeId, status: Status) {
         let Some(packet) = self.detach(ctx, source) else { return };
-        ctx.counters.refused += 1;
-        ctx.notice(Notice::Refused { from: source, page: packet.body.page(), status });
-        self.reply(ctx, &packet, refusal(&packet.body, status));
+        ctx.note_refusal(source, packet.body.page(), status);
+        ctx.refuse(&packet, status);
+        Responder::ended(ctx, &packet);
     }
 
     /// Answers the first request of a source, which has been performed.
     pub(crate) fn answer(&mut self, ctx: &mut Ctx, source: NodeId, body: Body) {
         let Some(packet) = self.detach(ctx, source) else { return };
         ctx.counters.served += 1;
-        self.reply(ctx, &packet, body);
+        ctx.reply_to(&packet, body);
+        Responder::ended(ctx, &packet);
     }
 
     /// Acknowledges the first request of a source, a store or a block, which has been performed.
@@ -233,12 +222,6 @@ impl Responder {
         ctx.counters.served += 1;
         ctx.acknowledge(&packet);
         Responder::ended(ctx, &packet);
-    }
-
-    /// Sends the reply to a removed request.
-    fn reply(&self, ctx: &mut Ctx, packet: &Packet, body: Body) {
-        ctx.reply_to(packet, body);
-        Responder::ended(ctx, packet);
     }
 
     /// A removed request has been answered.
@@ -263,14 +246,17 @@ impl Responder {
         Some(request.packet)
     }
 
+    /// Takes the requests of a source that are not in service.
+    fn take_waiting(&mut self, source: NodeId) -> Vec<Inbound> {
+        let Some(queue) = self.inbound.existing_mut(source) else { return Vec::new() };
+        let keep = usize::from(queue.front().is_some_and(|r| r.page.is_some()));
+        queue.drain(keep..).collect()
+    }
+
     /// Drops the requests of a node that is down. A request in service completes, and its reply is dropped.
     pub(crate) fn forget_requests_of(&mut self, ctx: &mut Ctx, node: NodeId) {
-        let Some(queue) = self.inbound.existing_mut(node) else { return };
-        let keep = usize::from(queue.front().is_some_and(|r| r.page.is_some()));
-        let dropped = queue.drain(keep.min(queue.len())..).map(|r| (r.charge, r.packet.class()));
-        let dropped: Vec<(Charge, Class)> = dropped.collect();
-        for (charge, class) in dropped {
-            ctx.consumed(charge, node, class);
+        for Inbound { packet, charge, .. } in self.take_waiting(node) {
+            ctx.consumed(charge, node, packet.class());
         }
     }
 
@@ -278,16 +264,13 @@ impl Responder {
     pub(crate) fn refuse_all(&mut self, ctx: &mut Ctx, status: Status) {
         let sources: Vec<NodeId> = self.inbound.existing().map(|(source, _)| source).collect();
         for source in sources {
-            let queue = &mut self.inbound[usize::from(source)];
-            let keep = usize::from(queue.front().is_some_and(|r| r.page.is_some()));
-            let rest = queue.drain(keep.min(queue.len())..).map(|r| (r.charge, r.packet));
-            let rest: Vec<(Charge, Packet)> = rest.collect();
-            for (charge, packet) in rest {
-                if ctx.config.node == source {
-                    continue;
-                }
+            let waiting = self.take_waiting(source);
+            if source == ctx.config.node {
+                continue;
+            }
+            for Inbound { packet, charge, .. } in waiting {
                 ctx.consumed(charge, source, packet.class());
-                ctx.reply_to(&packet, refusal(&packet.body, status));
+                ctx.refuse(&packet, status);
             }
         }
     }

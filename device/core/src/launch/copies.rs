@@ -2,13 +2,12 @@
 //! A copy: its two ends, its blocks, and the data that moves between guest memory and packets.
 
 use super::Below;
-use super::arguments::Location;
+use super::registers::Location;
 use crate::ctx::StepOwner;
 use crate::interface::Place;
 use crate::keyed::Key;
-use crate::requester::Import;
 use crate::{Bug, Step};
-use telegraphos_wire::{Block, Body, ImportEpoch, Loan, NodeId, Rights, STREAM_BLOCK, Status, UNIT};
+use telegraphos_wire::{Block, Body, ImportEpoch, Loan, NodeId, RemoteAddr, Rights, STREAM_BLOCK, Status, UNIT};
 
 /// The end of a part of an operation: its status, and the import that an error concerns.
 pub(super) type PartEnd = (Status, u16);
@@ -49,13 +48,14 @@ impl BlockCopy {
 
     /// The export page and the place in guest memory of a block at the near end, after the same checks as for a request
     /// of another node.
-    fn near_place(&self, below: &Below<'_>, offset: u64, count: u64) -> Result<(u32, Place), Status> {
-        let import = below.requester.imports.get(self.near.import).ok_or(Status::Argument)?;
+    fn near_place(&self, below: &Below<'_>, offset: u64, count: u64) -> Result<(u32, Place), PartEnd> {
+        let failed = |status| (status, self.near.import);
+        let import = below.requester.imports.get(self.near.import).ok_or(failed(Status::Argument))?;
         let at = import.address(self.near.offset + offset);
         let right = if self.get { Rights::WRITE } else { Rights::READ };
         let (node, rights) = (below.ctx.config.node, Rights(Rights::DMA.0 | right.0));
-        let place = below.grants.translate_block(below.ctx, node, &at, count, rights)?;
-        below.replicas.block_of_replica(at.page, right)?;
+        let place = below.grants.translate_block(below.ctx, node, &at, count, rights).map_err(failed)?;
+        below.replicas.block_of_replica(at.page, right).map_err(failed)?;
         Ok((at.page, place))
     }
 
@@ -67,20 +67,12 @@ impl BlockCopy {
         count: u64,
         step: impl FnOnce(u64, bool) -> Step,
     ) -> Result<(), PartEnd> {
-        let (page, place) = self.near_place(below, at.offset, count).map_err(|status| (status, self.near.import))?;
+        let (page, place) = self.near_place(below, at.offset, count)?;
         // A copy of a replicated page may change when it is no longer valid.
         let lend = self.is_lendable() && !below.replicas.has(page);
         let owner = StepOwner::Block { operation: at.operation, offset: at.offset, page };
         below.ctx.step(place.step(|address| step(address, lend)), owner);
         Ok(())
-    }
-
-    /// The import at the far end, unless its node went down while the near end was loaded or lent.
-    fn far_import<'a>(&self, below: &'a Below<'_>) -> Result<&'a Import, PartEnd> {
-        match below.requester.imports.get(self.far.import) {
-            Some(import) if !import.dead => Ok(import),
-            import => Err((import.and_then(|i| i.error).unwrap_or(Status::NodeDown), self.far.import)),
-        }
     }
 
     /// Starts a block: requests it, or loads or lends its near end first.
@@ -95,27 +87,37 @@ impl BlockCopy {
         })
     }
 
-    /// Sends the request for a block of a get, whose bytes the owner may copy to `into`.
-    fn request(&self, below: &mut Below<'_>, at: &BlockAt, count: u64, into: Option<Loan>) -> Result<(), PartEnd> {
-        let import = self.far_import(below)?;
+    /// Sends the request of a block to the far end, unless its node went down while the near end was loaded or lent.
+    fn send(
+        &self,
+        below: &mut Below<'_>,
+        at: &BlockAt,
+        body: impl FnOnce(RemoteAddr, u16) -> Body,
+    ) -> Result<(), PartEnd> {
+        let import = match below.requester.imports.get(self.far.import) {
+            Some(import) if !import.dead => import,
+            import => return Err((import.and_then(|i| i.error).unwrap_or(Status::NodeDown), self.far.import)),
+        };
         let (far, context) = (import.address(self.far.offset + at.offset), import.context);
-        below.requester.page_counters.count(below.ctx, at.node, far.page, false);
-        let body = Body::ReadBlock { at: far, context, length: count as u32, into };
-        below.requester.submit_part(below.ctx, at.node, at.operation, at.offset, body);
+        below.requester.page_counters.count(below.ctx, at.node, far.page, !self.get);
+        below.requester.submit_part(below.ctx, at.node, at.operation, at.offset, body(far, context));
         Ok(())
     }
 
-    /// Checks again what was lent: if its grant was revoked while the step was in flight, it was lent behind the recall.
-    fn check_loan(&self, below: &Below<'_>, offset: u64, count: u64) -> Result<(), PartEnd> {
-        self.near_place(below, offset, count).map(|_| ()).map_err(|status| (status, self.near.import))
+    /// Sends the request for a block of a get, whose bytes the owner may copy to `into`.
+    fn request(&self, below: &mut Below<'_>, at: &BlockAt, count: u64, into: Option<Loan>) -> Result<(), PartEnd> {
+        let length = count as u32;
+        self.send(below, at, |at, context| Body::ReadBlock { at, context, length, into })
     }
 
     /// The near end of a get is lent, or cannot be: then the bytes come in the answer.
     pub(super) fn lent(&self, below: &mut Below<'_>, at: &BlockAt, into: Option<Loan>) -> Result<(), PartEnd> {
         let count = self.block_length(at.offset);
-        match into {
-            None => below.ctx.copied(count),
-            Some(_) => self.check_loan(below, at.offset, count)?,
+        if into.is_some() {
+            // Revoked while the step was in flight: it was lent behind the recall.
+            self.near_place(below, at.offset, count)?;
+        } else {
+            below.ctx.copied(count);
         }
         self.request(below, at, count, into)
     }
@@ -129,17 +131,13 @@ impl BlockCopy {
         data: Block,
     ) -> Result<(), PartEnd> {
         if data.is_lent() {
-            self.check_loan(below, at.offset, data.len() as u64)?;
+            // Revoked while the step was in flight: it was lent behind the recall.
+            self.near_place(below, at.offset, data.len() as u64)?;
         } else if self.is_lendable() {
             // It could have been lent, and was not.
             below.ctx.copied(data.len() as u64);
         }
-        let import = self.far_import(below)?;
-        let (far, context) = (import.address(self.far.offset + at.offset), import.context);
-        below.requester.page_counters.count(below.ctx, at.node, far.page, true);
-        let body = Body::WriteBlock { at: far, context, epoch, data };
-        below.requester.submit_part(below.ctx, at.node, at.operation, at.offset, body);
-        Ok(())
+        self.send(below, at, |at, context| Body::WriteBlock { at, context, epoch, data })
     }
 
     /// The answer to a get: stores the bytes. A longer block would overwrite other memory, a shorter one would leave a

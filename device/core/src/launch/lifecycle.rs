@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The life cycle of an operation: checks, start, blocks, replies, end.
 
-use super::arguments::{LaunchRegisters, Location};
 use super::copies::{BlockAt, BlockCopy, PartEnd};
 use super::operations::{Kind, Operation, Origin};
+use super::registers::{LaunchRegisters, Location};
 use super::{Below, Launcher, fetch_failed};
 use crate::config::{BLOCK_BYTES, BLOCKS, MAX_COPY};
 use crate::ctx::{Claim, Ctx, FollowUp};

@@ -35,13 +35,15 @@ mod congestion;
 mod copies;
 mod lifecycle;
 mod operations;
+mod registers;
 mod turns;
 #[cfg(feature = "bugs")]
 mod variants;
 
-use self::arguments::{Arguments, LaunchRegisters, Location};
+use self::arguments::Arguments;
 use self::congestion::Congestion;
 use self::operations::{Operations, Origin};
+use self::registers::{LaunchRegisters, Location};
 use self::turns::Destination;
 use crate::by_node::ByNode;
 use crate::ctx::Ctx;

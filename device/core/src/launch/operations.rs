@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The unfinished operations, which are found by name, by the slot that launched them, and by context.
 
-use super::arguments::Location;
 use super::copies::BlockCopy;
+use super::registers::Location;
 use super::slot_number;
 use crate::Token;
 use crate::keyed::{Key, Keyed};

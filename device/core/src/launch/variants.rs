@@ -3,8 +3,8 @@
 //! every context switch. For tests only; no shipped board has them.
 
 use super::Below;
-use super::arguments::{LaunchRegisters, Location};
 use super::operations::Origin;
+use super::registers::{LaunchRegisters, Location};
 use crate::Launching;
 use telegraphos_wire::window::Aperture;
 

@@ -85,10 +85,7 @@ pub(super) struct Queue {
 
 /// Refuses an element; counts and reports the refusal.
 pub(super) fn refuse_element(ctx: &mut Ctx, packet: &Packet, status: Status) {
-    ctx.counters.refused += 1;
-    if let Body::Enqueue { at, .. } = packet.body {
-        ctx.notice(Notice::Refused { from: packet.src, page: at.page, status });
-    }
+    ctx.note_refusal(packet.src, packet.body.page(), status);
     acknowledge_element(ctx, packet, status);
 }
 

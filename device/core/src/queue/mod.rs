@@ -173,8 +173,7 @@ impl NotificationQueues {
     pub(crate) fn reserve(&mut self, ctx: &mut Ctx, grants: &Grants, packet: &Packet) -> Body {
         let refused = |status| Body::ReserveReply { status, holds: 0 };
         let Body::Reserve { at, imports } = packet.body else { return refused(Status::Invalid) };
-        let stale = packet.src != ctx.config.node && packet.target != ctx.incarnation;
-        if stale {
+        if ctx.is_stale(packet) {
             return refused(Status::Reset);
         }
         if let Err(status) = self.find_queue(ctx, grants, packet.src, &at) {
@@ -256,7 +255,7 @@ impl NotificationQueues {
     /// Checks that an element fits its queue and that its import holds a receive credit for it.
     fn admit(&self, ctx: &Ctx, grants: &Grants, packet: &Packet) -> Result<(), Status> {
         let Body::Enqueue { at, size, .. } = packet.body else { return Err(Status::Invalid) };
-        if packet.src != ctx.config.node && packet.target != ctx.incarnation {
+        if ctx.is_stale(packet) {
             return Err(Status::Reset);
         }
         let queue = self.find_queue(ctx, grants, packet.src, &at)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets of homes to the copies here. Those of one node are processed one at a time, across all pages: a processor that
-//! sees one store sees what the home did before (SPEC I6, words of one home).
+//! Packets of homes to the copies here. Those of one node are processed one at a time, across all pages: a processor
+//! that sees one store sees what the home did before (SPEC I6, words of one home).
 
 use crate::ctx::Ctx;
 use std::collections::{BTreeMap, VecDeque};

@@ -34,8 +34,8 @@ impl Fills {
         }
     }
 
-    /// Releases the share of a block that is no longer in flight. Returns the nodes with copies that wait: for this node
-    /// or, if the class's credits were the limit, for another.
+    /// Releases the share of a block that is no longer in flight. Returns the nodes with copies that wait: for this
+    /// node or, if the class's credits were the limit, for another.
     pub(super) fn release(&mut self, node: NodeId) -> Vec<NodeId> {
         self.blocks.give(&node, 1);
         self.waiting.keys().copied().collect()

@@ -3,7 +3,8 @@
 
 use super::page::{Mode, ReplicaPage};
 use crate::ctx::Ctx;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use crate::numbered::Numbered;
+use std::collections::{BTreeSet, VecDeque};
 use telegraphos_wire::{Body, NodeId, Packet};
 
 /// A request of this node's processors that has been forwarded to the home.
@@ -32,10 +33,10 @@ pub(super) struct InOrder {
 }
 
 /// All forwarded requests.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Forwards {
     /// By number; the home's answer carries it.
-    table: BTreeMap<u64, Forward>,
+    table: Numbered<Forward>,
     /// (page, ordinal) of each forwarded request.
     ordinals: BTreeSet<(u32, u64)>,
     /// Forwarded requests for pages in mode invalidate, in issue order, which is also the order of their answers.
@@ -46,23 +47,17 @@ impl Forwards {
     /// Adds a request for a page to its home, and returns the number.
     pub(super) fn insert(&mut self, replica: &ReplicaPage, home: NodeId, packet: Packet, ordinal: u64) -> u64 {
         let (page, moves) = (replica.page, replica.moves);
-        let number = match self.table.last_key_value() {
-            // Searching for a free lower number takes too long here. Models never have this many, so they reuse low
-            // numbers.
-            Some((last, _)) if self.table.len() > 1000 => last + 1,
-            _ => crate::numbered::lowest_free(&self.table),
-        };
+        let number = self.table.insert(Forward { packet, home, page, moves, ordinal, refused: false });
         if replica.mode == Mode::Invalidate {
             self.in_order.push_back(InOrder { number, page, done: None });
         }
         self.ordinals.insert((page, ordinal));
-        self.table.insert(number, Forward { packet, home, page, moves, ordinal, refused: false });
         number
     }
 
     /// Removes a request; `None` if there is no such request.
     pub(super) fn take(&mut self, number: u64) -> Option<Forward> {
-        let forward = self.table.remove(&number)?;
+        let forward = self.table.remove(number)?;
         self.ordinals.remove(&(forward.page, forward.ordinal));
         Some(forward)
     }
@@ -84,24 +79,15 @@ impl Forwards {
 
     /// Whether a request for a page that was sent before its last move is not answered.
     pub(super) fn has_before_move(&self, page: u32, moves: u32) -> bool {
-        self.table.values().any(|forward| forward.page == page && forward.moves != moves)
+        self.table.iter().any(|(_, forward)| forward.page == page && forward.moves != moves)
     }
 
-    /// The numbers of the requests for a page that are not refused, by home.
-    pub(super) fn unrefused(&self, page: u32) -> BTreeMap<NodeId, Vec<u64>> {
-        let mut by_home = BTreeMap::<NodeId, Vec<u64>>::new();
-        for (number, forward) in self.table.iter().filter(|(_, f)| f.page == page && !f.refused) {
-            by_home.entry(forward.home).or_default().push(*number);
-        }
-        by_home
-    }
-
-    /// Marks the requests for a page as refused, and returns those that were not.
-    pub(super) fn refuse(&mut self, page: u32) -> Vec<(u64, Packet)> {
-        let of_page = self.table.iter_mut().filter(|(_, f)| f.page == page);
+    /// Marks the requests for a page as refused. Returns those that were not: number, home, request.
+    pub(super) fn refuse(&mut self, page: u32) -> Vec<(u64, NodeId, Packet)> {
+        let of_page = self.table.iter_mut().filter(|(_, forward)| forward.page == page);
         let refused = of_page.filter_map(|(number, forward)| {
             let refused = std::mem::replace(&mut forward.refused, true);
-            (!refused).then(|| (*number, forward.packet.clone()))
+            (!refused).then(|| (number, forward.home, forward.packet.clone()))
         });
         refused.collect()
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The homes of the copies here: which page copies which, when a home is declared silent, and what it may make this node
-//! defer.
+//! The homes of the copies here: which page copies which, when a home is declared silent, and what it may make this
+//! node defer.
 
 use super::page::{Moving, ReplicaPage};
 use super::shares;
@@ -74,8 +74,8 @@ impl Homes {
         replica.sources.clear();
     }
 
-    /// Defers the acknowledgement of a store to a valid copy until the driver has unmapped the page; false if the home's
-    /// share is used up.
+    /// Defers the acknowledgement of a store to a valid copy until the driver has unmapped the page; false if the
+    /// home's share is used up.
     pub(super) fn defer(&mut self, replica: &mut ReplicaPage, packet: &Packet) -> bool {
         let charged = self.deferred.take(packet.src, 1).is_ok();
         if charged {

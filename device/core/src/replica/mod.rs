@@ -20,13 +20,11 @@
 //! whether the switch replicates a packet or each copy gets a packet of its own. The choice is made at transmission:
 //! one multicast packet if its destinations are exactly the group that the switch holds for the page at that moment.
 //!
-//! | Module | Content |
-//!
 //! | Module | Owns |
 //! |---|---|
-//! | here | membership and the home of each page: set-up, join, leave, moves, and the loss of a copy, a home or a node |
+//! | here | membership and homes: set-up, join, leave, moves, and the loss of a copy, a home or a node |
 //! | `work` | no state: requests, packets of homes, and the work items of pages |
-//! | `page` | one page and its work items |
+//! | `page`, `moving` | one page and its work items; its state while its home moves |
 //! | `members` | a requested membership, which it checks |
 //! | `homes` | the homes of the copies here, their time limits, and the acknowledgements that they wait for |
 //! | `multicasts` | from the homes here to their copies: multicasts, groups, acknowledgements, silent copies |
@@ -40,6 +38,7 @@ mod fills;
 mod forwards;
 mod homes;
 mod members;
+mod moving;
 mod multicasts;
 mod page;
 mod pending;
@@ -62,6 +61,7 @@ use crate::requester::{ReplicaRequest, RequestKind, Requester, Source};
 use crate::responder::Responder;
 use crate::table::Table;
 use crate::{HibConfig, Notice};
+use std::collections::BTreeMap;
 use telegraphos_wire::admin::Command;
 use telegraphos_wire::packet::NO_NODE;
 use telegraphos_wire::{Body, NodeId, Packet, Rights, Status, event};
@@ -111,7 +111,7 @@ pub(crate) enum Served {
 }
 
 /// All state of replicated pages.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Hash)]
 pub(crate) struct Replicas {
     /// By export page of this node.
     pages: Table<ReplicaPage>,
@@ -253,28 +253,26 @@ impl Replicas {
     }
 
     /// A Join of a new copy: enters it and starts to send the page's content.
-    fn join(&mut self, below: &mut Below<'_>, source: NodeId, packet: &Packet, page: u32) -> Served {
-        let Some(replica) = self.pages.get_mut(page) else {
-            return Served::Refused(Status::NotHome);
-        };
-        let Body::Join { mode, .. } = packet.body else { return Served::Refused(Status::Invalid) };
+    fn join(&mut self, below: &mut Below<'_>, source: NodeId, packet: &Packet, page: u32) -> Result<Served, Status> {
+        let replica = self.pages.get_mut(page).ok_or(Status::NotHome)?;
+        let Body::Join { mode, .. } = packet.body else { return Err(Status::Invalid) };
         if !replica.orders_stores() || source == below.ctx.config.node || mode != replica.mode as u16 {
-            return Served::Refused(Status::NotHome);
+            return Err(Status::NotHome);
         }
         if replica.revoked || !replica.filled && replica.home || replica.moving.is_some() {
-            return Served::Refused(Status::Busy);
+            return Err(Status::Busy);
         }
         if self.multicasts.is_barred(below.ctx, page, source) {
-            return Served::Refused(Status::Timeout);
+            return Err(Status::Timeout);
         }
         if replica.copies.insert(source, packet.incarnation) == Some(packet.incarnation) {
-            return Served::Refused(Status::Busy);
+            return Err(Status::Busy);
         }
         self.multicasts.note_rejoin(below.ctx, page, source);
         self.multicasts.announce_group(below.ctx, replica);
         self.fills.fill_from(replica, source, 0);
         self.run_work(below, page);
-        Served::Answer(Body::WriteAck { status: Status::Ok })
+        Ok(Served::Answer(Body::WriteAck { status: Status::Ok }))
     }
 
     /// REPLICA_CLEAR. `Ok(false)`: completes later, when this node's own stores are acknowledged and the homes have
@@ -402,15 +400,18 @@ impl Replicas {
             Work::Request(source, _) => *source == own,
             work => matches!(work, Work::Apply(..) | Work::Fill(_)),
         };
-        let by_home = self.forwards.unrefused(page);
         let refused = self.forwards.refuse(page);
+        let mut by_home = BTreeMap::<NodeId, Vec<u64>>::new();
+        for (number, home, _) in &refused {
+            by_home.entry(*home).or_default().push(*number);
+        }
         for (home, numbers) in by_home {
             // A request that was still waiting for the window is not sent, so no answer will come.
             for number in below.requester.cancel_forwards(below.ctx, home, &numbers) {
                 self.forwards.take(number);
             }
         }
-        for (number, packet) in refused {
+        for (number, _, packet) in refused {
             self.refuse_in_order(below, number, packet, status);
         }
         let Some(replica) = self.pages.get_mut(page) else { return };
@@ -578,27 +579,11 @@ impl Replicas {
         replicas.multicasts.refuse_all(below.ctx, status);
     }
 
-    // ---- moving the home to a copy while stores continue (`docs/replication.md`, "Moving the home") ----
-    //
-    // Stores to the page are ordered by the old home up to its [`Body::Rehome`], then by the new home. The new home has
-    // no store of its own in flight when it begins, so it has no pending-write counters. The other copies keep their
-    // counters, and send again to the new home what the old home did not take.
+    // ---- moving the home to a copy while stores continue ----
 
     /// REPLICA_MOVE at the copy that is to become the home. `Ok`: the command completes later.
     pub(crate) fn move_home(&mut self, below: &mut Below<'_>, slot: u32, page: u32) -> Result<(), Status> {
-        let replica = self.pages.get_mut(page).ok_or(Status::Invalid)?;
-        if !matches!(replica.mode, Mode::Owner | Mode::Counters) {
-            return Err(Status::Invalid);
-        }
-        if replica.setting.is_some() || replica.clearing.is_some() || replica.stalls_own_stores() {
-            return Err(Status::Busy);
-        }
-        if replica.home || !replica.can_move() {
-            return Err(Status::NotHome);
-        }
-        replica.moving = Some(Moving::Taking { released: false });
-        replica.setting = Some(slot);
-        replica.work.push_back(Work::Take);
+        self.pages.get_mut(page).ok_or(Status::Invalid)?.begin_move(slot)?;
         self.run_work(below, page);
         Ok(())
     }
@@ -632,27 +617,13 @@ impl Replicas {
         self.leave_if_done(below, page);
     }
 
-    /// A Join with `keep`: the node has a copy with everything that the old home sent, and stays a copy of this new
-    /// home.
-    fn join_kept(&mut self, below: &mut Below<'_>, source: NodeId, packet: &Packet, page: u32) -> Served {
-        let Body::Join { mode, .. } = packet.body else { return Served::Refused(Status::Invalid) };
-        let Some(replica) = self.pages.get_mut(page) else {
-            return Served::Refused(Status::NotHome);
-        };
-        let Some(Moving::Taking { released }) = replica.moving else { return Served::Refused(Status::NotHome) };
-        let old_home = replica.source().is_some_and(|home| home.node == source);
-        if mode != replica.mode as u16 || source == below.ctx.config.node || (old_home && !released) {
-            return Served::Refused(Status::NotHome);
-        }
-        replica.copies.insert(source, packet.incarnation);
-        self.multicasts.note_rejoin(below.ctx, page, source);
+    /// A Join with `keep`, of a node that has a copy and stays one of this new home.
+    fn join_kept(&mut self, below: &mut Below<'_>, packet: &Packet, page: u32) -> Result<Served, Status> {
+        let replica = self.pages.get_mut(page).ok_or(Status::NotHome)?;
+        let is_home = replica.join_kept(below.ctx.config.node, packet)?;
+        self.multicasts.note_rejoin(below.ctx, page, packet.src);
         self.multicasts.announce_group(below.ctx, replica);
-        if old_home {
-            // The last copy: this node is the home from now on.
-            replica.home = true;
-            replica.moving = None;
-            replica.moves += 1;
-            replica.sources.clear();
+        if is_home {
             self.homes.sources.retain(|_, p| *p != page);
             let (at, generation) = (replica.address(0), replica.generation);
             let announcement = Body::Rehome { at, to: below.ctx.config.node, page, generation };
@@ -663,47 +634,26 @@ impl Replicas {
             // their own.
             below.ctx.serve_own();
         }
-        Served::Answer(Body::WriteAck { status: Status::Ok })
+        Ok(Served::Answer(Body::WriteAck { status: Status::Ok }))
     }
 
     /// A Move request of a copy: queued as a work item.
-    fn queue_move(&mut self, below: &mut Below<'_>, source: NodeId, page: u32) -> Served {
-        let Some(replica) = self.pages.get_mut(page) else {
-            return Served::Refused(Status::NotHome);
-        };
-        if !replica.home || !replica.can_move() || !replica.copies.contains_key(&source) {
-            return Served::Refused(Status::NotHome);
-        }
-        let queued = replica.work.iter().any(|work| matches!(work, Work::Move(_)));
-        if replica.moving.is_some() || replica.clearing.is_some() || queued {
-            return Served::Refused(Status::Busy);
-        }
+    fn queue_move(&mut self, below: &mut Below<'_>, source: NodeId, page: u32) -> Result<Served, Status> {
+        self.pages.get(page).ok_or(Status::NotHome)?.admit_move(source)?;
         if let Some(packet) = below.responder.detach(below.ctx, source) {
             self.begin_work(below, page, Work::Move(packet));
         }
-        Served::Left
+        Ok(Served::Left)
     }
 
     /// Runs a Move item: everything before it has been multicast, and this node multicasts nothing after it.
     fn give_home(&mut self, below: &mut Below<'_>, page: u32, packet: Packet) {
-        let Body::Move { page: new_page, generation, .. } = packet.body else { return };
         let Some(replica) = self.pages.get_mut(page) else { return };
-        if replica.copies.get(&packet.src) != Some(&packet.incarnation) || replica.orphaned.is_some() || replica.revoked
-        {
-            return below.ctx.refuse(&packet, Status::NotHome);
-        }
-        let to = Source { node: packet.src, page: new_page, generation };
-        replica.moving = Some(Moving::Giving { to, packet: None });
-        // Requests behind the Move are not performed here; serving them again refuses them or makes them wait.
-        let mut again = Vec::new();
-        replica.work.retain(|work| match work {
-            Work::Request(source, _) => {
-                again.push(*source);
-                false
-            }
-            _ => true,
-        });
-        let rehome = Body::Rehome { at: replica.address(0), to: to.node, page: new_page, generation };
+        let (to, again) = match replica.give(&packet) {
+            Ok(given) => given,
+            Err(status) => return below.ctx.refuse(&packet, status),
+        };
+        let rehome = Body::Rehome { at: replica.address(0), to: to.node, page: to.page, generation: to.generation };
         let answer = Some((packet, Body::WriteAck { status: Status::Ok }));
         self.multicasts.send(below, &replica.members(), rehome, answer);
         for source in again {
@@ -748,16 +698,10 @@ impl Replicas {
         self.leave_if_done(below, page);
     }
 
-    /// The new home has accepted this node as a copy: this node stops being the home.
+    /// The new home has accepted this node as a copy: this node stops being the home, if it is.
     fn hand_over(&mut self, ctx: &mut Ctx, page: u32, source: Source) {
-        let Some(replica) = self.pages.get_mut(page).filter(|replica| replica.home) else { return };
-        let Some(Moving::Giving { packet, .. }) = replica.moving.replace(Moving::Following { announced: false }) else {
-            return;
-        };
-        replica.home = false;
-        replica.moves += 1;
-        replica.copies.clear();
-        replica.sources.insert(source);
+        let Some(replica) = self.pages.get_mut(page) else { return };
+        let Ok(packet) = replica.hand_over(source) else { return };
         self.multicasts.announce_group(ctx, replica);
         self.homes.start_timer(ctx, replica);
         if let Some(packet) = packet {
@@ -791,9 +735,7 @@ impl Replicas {
             self.source_lost(below, page, source, Status::Stale);
             return Arrival::Done(Status::NotHome);
         }
-        replica.sources = [new].into();
-        replica.moving = Some(Moving::Following { announced: false });
-        replica.moves += 1;
+        replica.follow(new);
         self.homes.sources.remove(&source);
         self.homes.sources.insert(new, page);
         below.ctx.cause(Cause::Replica(page));

@@ -239,8 +239,8 @@ impl Multicasts {
         Some(Acknowledged { page, done, rejoined, missed, answer })
     }
 
-    /// Removes a multicast that no copy has left to acknowledge. Returns the node of the new copy, if it was a block for
-    /// one.
+    /// Removes a multicast that no copy has left to acknowledge. Returns the node of the new copy, if it was a block
+    /// for one.
     pub(super) fn end(&mut self, tag: u32) -> Option<NodeId> {
         let Multicast { page, deadline, fill, .. } = self.table.remove(&tag)?;
         self.by_page.remove(&(page, tag));

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A replicated page, and its work items.
 
-use crate::config::Bug;
 use crate::ctx::Ctx;
 use crate::requester::Source;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -120,27 +119,6 @@ impl ReplicaPage {
         if self.home { Some(node) } else { self.source().map(|source| source.node) }
     }
 
-    /// Whether stores of this node's processors stall: for the new home, or behind returned ones that it must get
-    /// first.
-    pub(super) fn stalls_own_stores(&self) -> bool {
-        self.moving.is_some() || !self.returned.is_empty()
-    }
-
-    /// Whether stores that this node's copy already contains are kept for the new home instead of sent.
-    pub(super) fn keeps_stores(&self) -> bool {
-        matches!(self.moving, Some(Moving::Following { .. })) || !self.returned.is_empty()
-    }
-
-    /// Whether the home of this page can move now.
-    pub(super) fn can_move(&self) -> bool {
-        matches!(self.mode, Mode::Owner | Mode::Counters) && self.orphaned.is_none() && self.filled && !self.revoked
-    }
-
-    /// Whether the home refuses requests because the page is moving away.
-    pub(super) fn is_giving(&self, ctx: &Ctx) -> bool {
-        matches!(self.moving, Some(Moving::Giving { .. })) && !ctx.has(Bug::ServeWhileMoving)
-    }
-
     /// Completes the REPLICA_SET or REPLICA_MOVE in progress, if there is one.
     pub(super) fn complete_setting(&mut self, ctx: &mut Ctx, status: Status) {
         if let Some(slot) = self.setting.take() {
@@ -156,8 +134,8 @@ impl ReplicaPage {
         ended
     }
 
-    /// Drops the reads of blocks for a copy, and returns their number. The result of a step in flight always removes the
-    /// first item, so that stays.
+    /// Drops the reads of blocks for a copy, and returns their number. The result of a step in flight always removes
+    /// the first item, so that stays.
     pub(super) fn drop_reads(&mut self, node: NodeId) -> usize {
         let reads_for_copy = |work: &Work| matches!(work, Work::Read(to, _) if *to == node);
         let mut dropped = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a replicated page is asked to do: requests, which are admitted, forwarded to the home or become work items;
-//! packets of the home; and the work items, which run one at a time, so that the multicasts have the order of the page's
-//! memory.
+//! packets of the home; and the work items, which run one at a time, so that the multicasts have the order of the
+//! page's memory.
 
 use super::forwards::Forward;
 use super::multicasts::Acknowledged;
@@ -63,16 +63,17 @@ impl Replicas {
         if let Some(status) = orphaned {
             return Some(Served::Refused(status));
         }
-        Some(match packet.body {
-            Body::Join { keep: true, .. } => self.join_kept(below, source, packet, at.page),
+        let served = match packet.body {
+            Body::Join { keep: true, .. } => self.join_kept(below, packet, at.page),
             Body::Join { .. } => self.join(below, source, packet, at.page),
             Body::Move { .. } => self.queue_move(below, source, at.page),
             Body::Leave { .. } => {
                 self.remove_copy(below, at.page, source);
-                Served::Answer(Body::WriteAck { status: Status::Ok })
+                Ok(Served::Answer(Body::WriteAck { status: Status::Ok }))
             }
-            _ => self.serve_access(below, source, packet, at),
-        })
+            _ => Ok(self.serve_access(below, source, packet, at)),
+        };
+        Some(served.unwrap_or_else(Served::Refused))
     }
 
     /// Serves a store, an atomic, or a load of an own copy that can be invalid. `at` is the address of the access; the
@@ -540,8 +541,7 @@ impl Replicas {
         let page = self.homes.sources.get(&source).copied();
         let Some((page, replica)) = page.and_then(|page| Some((page, self.pages.get_mut(page)?))) else {
             // The sender is not the page's home: the packet is refused.
-            below.ctx.counters.refused += 1;
-            below.ctx.notice(Notice::Refused { from: packet.src, page: at.page, status: Status::NotHome });
+            below.ctx.note_refusal(packet.src, at.page, Status::NotHome);
             return Arrival::Done(Status::NotHome);
         };
         let work = match packet.body {
@@ -568,9 +568,9 @@ impl Replicas {
         self.take_arrivals(below, packet.src);
     }
 
-    /// Processes a store to a valid copy in mode invalidate (SPEC item 28; `docs/replication.md`, "Invalidation"): it is
-    /// not applied. The copy is reported as invalid, and the acknowledgement is deferred until the driver has unmapped
-    /// the page.
+    /// Processes a store to a valid copy in mode invalidate (SPEC item 28; `docs/replication.md`, "Invalidation"): it
+    /// is not applied. The copy is reported as invalid, and the acknowledgement is deferred until the driver has
+    /// unmapped the page.
     fn invalidate_copy(&mut self, below: &mut Below<'_>, page: u32, packet: &Packet) -> Arrival {
         let Some(replica) = self.pages.get_mut(page) else { return Arrival::Done(Status::NotHome) };
         let early = below.ctx.has(Bug::AcknowledgeMapped);

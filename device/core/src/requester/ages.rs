@@ -19,17 +19,6 @@ pub(super) struct Phase(u8);
 pub(super) struct Unanswered([u32; PHASES]);
 
 impl Unanswered {
-    /// Counts a request that is sent in this phase.
-    pub(super) fn add(&mut self, phase: Phase) {
-        self.0[usize::from(phase.0)] += 1;
-    }
-
-    /// Uncounts a request of this phase.
-    pub(super) fn remove(&mut self, phase: Phase) {
-        let count = &mut self.0[usize::from(phase.0)];
-        *count = count.saturating_sub(1);
-    }
-
     /// Returns whether a request of this phase is unanswered.
     pub(super) fn has(&self, phase: Phase) -> bool {
         self.0[usize::from(phase.0)] > 0
@@ -52,17 +41,20 @@ impl Phases {
         Phases { now: Phase(0), end: 0, counted: 0 }
     }
 
-    /// One more request is unanswered: the phase that it is counted in.
-    pub(super) fn enter(&mut self, now: u64, limit: u64) -> Phase {
+    /// One more request of a node is unanswered: the phase that it is counted in.
+    pub(super) fn enter(&mut self, now: u64, limit: u64, node: &mut Unanswered) -> Phase {
         if self.counted == 0 {
             self.end = now.saturating_add(quarter(limit));
         }
         self.counted += 1;
+        node.0[usize::from(self.now.0)] += 1;
         self.now
     }
 
-    /// A request is answered or lost.
-    pub(super) fn leave(&mut self) {
+    /// A request of a node that is counted in this phase is answered or lost.
+    pub(super) fn leave(&mut self, phase: Phase, node: &mut Unanswered) {
+        let count = &mut node.0[usize::from(phase.0)];
+        *count = count.saturating_sub(1);
         self.counted = self.counted.saturating_sub(1);
         if self.counted == 0 {
             // What has been leaves nothing: boards in the same state behave alike.
@@ -112,21 +104,17 @@ mod tests {
                     while sent.front().is_some_and(|(_, phase)| *phase == oldest) {
                         let (at, phase) = sent.pop_front().unwrap();
                         assert!((LIMIT..=LIMIT + 10).contains(&(now - at)), "seed {seed}: {at} is found at {now}");
-                        node.remove(phase);
-                        phases.leave();
+                        phases.leave(phase, &mut node);
                     }
                     assert!(!node.has(oldest), "seed {seed}");
                 }
                 if rng.percent(30) {
-                    let phase = phases.enter(now, LIMIT);
-                    node.add(phase);
-                    sent.push_back((now, phase));
+                    sent.push_back((now, phases.enter(now, LIMIT, &mut node)));
                 }
                 // Long times of silence, and others in which all is answered.
                 while now / 100 % 3 > 0 && rng.percent(40) {
                     let Some((_, phase)) = sent.pop_front() else { break };
-                    node.remove(phase);
-                    phases.leave();
+                    phases.leave(phase, &mut node);
                 }
                 let late = sent.front().is_some_and(|(at, _)| now - at > LIMIT + 10);
                 assert!(!late, "seed {seed}: at {now} {sent:?}");
@@ -138,7 +126,7 @@ mod tests {
     #[test]
     fn time_in_which_the_board_did_not_run_counts_as_one_phase() {
         let (mut phases, mut node) = (Phases::new(), Unanswered::default());
-        node.add(phases.enter(0, 40));
+        phases.enter(0, 40, &mut node);
         for now in [1_000_000, 1_000_010, 1_000_020, 1_000_030] {
             assert!(!node.has(phases.advance(now, 40).unwrap()), "at {now}");
             assert_eq!(phases.advance(now, 40), None);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Imports: what an import is, and the table of the open ones.
 
-use super::send_queue::SendQueues;
 use crate::ctx::Ctx;
 use crate::events::Cause;
 use crate::keyed::Key;
@@ -209,14 +208,12 @@ impl Imports {
         ImportEpoch { import: number, epoch: self.get(number).map_or(0, |import| import.epoch) }
     }
 
-    /// Begins a new epoch of an import: earlier refusals do not concern its later stores, or its elements.
-    pub(super) fn begin_epoch(&mut self, send_queues: &mut SendQueues, number: u16) {
+    /// Begins a new epoch of an import: earlier refusals do not concern its later stores.
+    pub(super) fn begin_epoch(&mut self, number: u16) -> Option<&Import> {
         self.epochs = self.epochs.wrapping_add(1);
         let epoch = self.epochs;
-        let Some(import) = self.get_mut(number) else { return };
+        let import = self.get_mut(number)?;
         (import.epoch, import.refused) = (epoch, false);
-        if let Some(send_queue) = send_queues.of(import) {
-            send_queue.epoch.epoch = epoch;
-        }
+        Some(import)
     }
 }

@@ -361,10 +361,18 @@ impl Requester {
         // A new epoch is needed only if the receiver has refused a store. After a local loss, earlier stores of the
         // epoch may still be in flight and must not be refused.
         if import.refused {
-            self.imports.begin_epoch(&mut self.send_queues, command.import);
+            self.begin_epoch(command.import);
         }
         ctx.cause(Cause::ImportState(command.import));
         Ok(())
+    }
+
+    /// Begins a new epoch of an import's stores or elements.
+    fn begin_epoch(&mut self, number: u16) {
+        let Some(import) = self.imports.begin_epoch(number) else { return };
+        if let Some(send_queue) = self.send_queues.of(import) {
+            send_queue.epoch.epoch = import.epoch;
+        }
     }
 
     /// Removes an import from all tables, and completes the quiets that wait for its stores.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The other nodes, and this node as a destination: what waits for each, what is in flight to it, and whether it answers.
+//! The other nodes, and this node as a destination: what waits for each, what is in flight to it, and whether it
+//! answers.
 
 use super::ages::{Phase, Phases, Unanswered};
 use super::imports::Import;
@@ -23,7 +24,7 @@ pub(crate) enum Waiting {
         size: u8,
         data: u64,
     },
-    /// A pending request by its number in `pending_requests`; absent there if it has timed out.
+    /// A pending request by its number in `PendingRequests`; absent there if it has timed out.
     PendingRequest {
         number: Key,
         body: Box<Body>,
@@ -306,16 +307,14 @@ impl Peers {
     /// Requests to a node begin to wait for its end of a ring, or do so no longer.
     pub(super) fn ring_waits(&mut self, ctx: &Ctx, node: NodeId, waits: bool) {
         let Some(peer) = self.table.existing_mut(node) else { return };
-        match (peer.ring_waits, waits) {
-            (None, true) => {
-                let phase = self.phases.enter(ctx.now, ctx.config.answer_limit);
-                peer.unanswered.add(phase);
+        match peer.ring_waits {
+            None if waits => {
+                let phase = self.phases.enter(ctx.now, ctx.config.answer_limit, &mut peer.unanswered);
                 peer.ring_waits = Some(phase);
             }
-            (Some(phase), false) => {
-                self.phases.leave();
-                peer.unanswered.remove(phase);
+            Some(phase) if !waits => {
                 peer.ring_waits = None;
+                self.phases.leave(phase, &mut peer.unanswered);
             }
             _ => {}
         }
@@ -367,11 +366,8 @@ impl Peers {
     /// this node itself, which waits for a home at most, as the request to that does.
     pub(crate) fn take_tag(&mut self, ctx: &Ctx, node: NodeId, request: InFlight) -> u32 {
         let ages = node != ctx.config.node && !matches!(request, InFlight::Element { .. });
-        let sent = ages.then(|| self.phases.enter(ctx.now, ctx.config.answer_limit));
         let peer = &mut self.table[usize::from(node)];
-        if let Some(phase) = sent {
-            peer.unanswered.add(phase);
-        }
+        let sent = ages.then(|| self.phases.enter(ctx.now, ctx.config.answer_limit, &mut peer.unanswered));
         let upper = peer.tag_generation << TAG_INDEX_BITS;
         upper | self.in_flight.insert(Tagged { upper, node, sent, request }) as u32
     }
@@ -398,8 +394,7 @@ impl Peers {
     /// A request that was sent in this phase is answered or lost.
     fn stop_ageing(&mut self, node: NodeId, sent: Option<Phase>) {
         if let Some(phase) = sent {
-            self.table[usize::from(node)].unanswered.remove(phase);
-            self.phases.leave();
+            self.phases.leave(phase, &mut self.table[usize::from(node)].unanswered);
         }
     }
 

@@ -38,8 +38,8 @@ impl Requester {
         self.pump(ctx, node);
     }
 
-    /// Appends a request of this node to itself, with this tag, to the send queue of the home of its page. It leaves the
-    /// node's own window, and a store counts as a waiting one of its import again.
+    /// Appends a request of this node to itself, with this tag, to the send queue of the home of its page. It leaves
+    /// the node's own window, and a store counts as a waiting one of its import again.
     pub(crate) fn submit_forward(
         &mut self,
         ctx: &mut Ctx,
@@ -343,7 +343,7 @@ impl Requester {
             let first = !std::mem::replace(&mut import.refused, true);
             self.lose(ctx, node, number, status, first);
             if ctx.has(Bug::PassLostStore) {
-                self.imports.begin_epoch(&mut self.send_queues, number);
+                self.begin_epoch(number);
             }
         } else if !status.is_ok() {
             // The driver has acknowledged the error of that epoch: the refusal does not concern the stores issued
