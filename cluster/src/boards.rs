@@ -215,6 +215,10 @@ impl Boards {
         self.hibs[node].hang(hangs);
     }
 
+    pub fn guests(&self) -> &[Guest] {
+        &self.guests
+    }
+
     /// The clients, by node, to be used at the same time.
     pub fn guests_mut(&mut self) -> &mut [Guest] {
         &mut self.guests
