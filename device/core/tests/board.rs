@@ -128,7 +128,7 @@ fn i7_a_quiet_of_an_import_that_is_not_open_is_answered() {
     c.start_quiet(0, 5, 9, 46);
     c.settle();
     assert_eq!(c.quiet_word(0, 5), (Status::Unmapped as u16, 46));
-    c.go_on();
+    c.proceed();
     assert_eq!(c.quiet_word(0, 5), (Status::Unmapped as u16, 46));
 }
 
@@ -164,7 +164,7 @@ fn i7_e19_an_acknowledgement_takes_no_loss_from_a_quiet_that_waits() {
             c.export(1, "other", 0, 2, RW);
             c.import(0, 1, "other", 1, 0);
         }
-        c.go_on();
+        c.proceed();
         let found = c.quiet_word(0, 5);
         if found != (Status::NotGranted as u16, 44) {
             return Err(format!("the quiet that waited for a lost store says {found:?}"));

@@ -337,7 +337,7 @@ fn i7_quiets_that_wait_are_bounded_and_a_slot_waits_for_its_last() {
     assert_eq!(c.hib(0).register(Register::ErrorCount), 0, "a quiet in the place of another is no error");
     c.settle();
     assert!((0..63).all(|slot| c.done(0, 0, slot).1 == 0), "none of them is done");
-    c.go_on();
+    c.proceed();
     for slot in 0..63u8 {
         // Only the last one of each slot completes; the earlier ones write nothing.
         let last = (0..200_000u64).rev().find(|n| n % 63 == u64::from(slot)).unwrap();

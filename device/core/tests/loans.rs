@@ -83,7 +83,7 @@ fn nothing_happens_behind_the_end(seed: u64, bug: Option<Bug>, end: End, get: bo
         return Err(format!("{lent} blocks are still lent"));
     }
     page(&mut c, 0).fill(SECRET);
-    c.go_on();
+    c.proceed();
     let (node, wrong, to) = if get { (0, false, " to") } else { (1, true, "") };
     match page(&mut c, node).iter().position(|byte| (*byte == SECRET) == wrong) {
         Some(at) => Err(format!("byte {at} of the next owner of the memory was copied{to}")),
@@ -119,7 +119,7 @@ fn what_was_taken_back_arrives_as_it_was() {
     assert_eq!(c.status(0, grant_clear(0, 1)), Status::Ok, "the revocation does not wait for the receiver");
     assert_eq!(c.nodes[0].loans.outstanding(), 0);
     page(&mut c, 0).fill(SECRET);
-    c.go_on();
+    c.proceed();
     assert_eq!(c.done(0, 0, 0), (0, 1), "all blocks were sent before");
     assert!(page(&mut c, 1).iter().all(|byte| *byte == PUBLIC));
 }
@@ -133,7 +133,7 @@ fn a_block_that_is_lent_behind_the_revocation_is_not_sent() {
     c.settle();
     let slot = c.post(0, grant_clear(0, 1));
     c.settle();
-    c.go_on();
+    c.proceed();
     let seq = c.last_command(0);
     assert_eq!((c.completion(0, slot).seq, c.completion(0, slot).status), (seq, 0));
     assert_eq!(c.nodes[0].loans.outstanding(), 0);

@@ -99,7 +99,7 @@ fn i8_an_acknowledged_loss_of_this_end_hides_no_refusal_to_come() {
         assert!(is_cut(&c, 0, 1));
         c.ok(0, import_ack(1));
         c.store(0, good, 8, 5);
-        c.go_on();
+        c.proceed();
         match c.ram_u64(1, EXPORTS + UNIT) {
             0 => Ok(()),
             word => Err(format!("a store of {word} passed one whose loss is not acknowledged")),

@@ -690,7 +690,7 @@ fn i7_e19_a_failed_operation_belongs_to_each_quiet_that_waits_for_it() {
             assert_eq!(c.done(0, 0, 2), (Status::NotGranted as u16, 1));
             assert_ne!(c.quiet_word(0, 5).1, 44, "scope {scope}: the quiet waits");
             c.ok(0, import_ack(1));
-            c.go_on();
+            c.proceed();
             failed += u32::from(c.quiet_word(0, 5) == (Status::NotGranted as u16, 44));
             assert_eq!(c.quiet(0, scope, 45), 0, "scope {scope}: what is acknowledged");
         }

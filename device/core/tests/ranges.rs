@@ -188,7 +188,7 @@ fn nothing_accesses_a_range_after_its_revocation() {
         c.ok(0, grant_clear(range::first_page(NUMBER), 1));
         assert_eq!(c.nodes[0].loans.outstanding(), 0, "seed {seed}: it is still lent");
         fill(&mut c, 0, &runs, &vec![0xee; 66_000]);
-        c.go_on();
+        c.proceed();
         let other = c.pages(1, 0, 2);
         assert!(!other.contains(&0xee), "seed {seed}: the next owner's bytes were copied");
         assert!(bytes(&c, 0, &runs).iter().all(|b| *b == 0xee), "seed {seed}: the next owner's bytes were changed");
@@ -370,7 +370,7 @@ fn pages_have_their_owners(seed: u64, bug: Option<Bug>) -> Result<(), String> {
         }
         owners.check()?;
     }
-    owners.c.go_on();
+    owners.c.proceed();
     owners.check()
 }
 

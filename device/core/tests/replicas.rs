@@ -445,7 +445,7 @@ fn a_copy_that_goes_while_it_is_filled_takes_no_store_with_it() {
         c.settle();
         go(&mut c, net, 3);
         c.settle();
-        c.go_on();
+        c.proceed();
         assert_eq!([0, 1, 2].map(|id| word(&c, id, 0)), [5; 3], "{net:?}");
         assert_eq!(c.quiet(1, OWN.into(), 5), 0);
     }
@@ -465,7 +465,7 @@ fn i2_a_store_under_way_when_the_home_goes_is_not_for_the_next_one() {
         let command = set(&mut c, 1, 2, admin::COUNTERS);
         let slot = c.post(1, command);
         c.settle();
-        c.go_on();
+        c.proceed();
         assert_eq!(c.completion(1, slot).status, 0);
         assert_eq!((word(&c, 1, 0), word(&c, 2, 0)), (0, 0), "{net:?}");
         assert_ne!(c.latched(1, OWN), Status::Ok, "the store has failed");
@@ -521,7 +521,7 @@ fn a_late_answer_of_an_earlier_home_orphans_no_node() {
         assert_eq!(c.latched(1, OWN), Status::Ok, "{net:?}");
         assert_eq!(join(&mut c, 2, 1, admin::COUNTERS), Status::Ok);
         store(&mut c, 1, 0, 8, 6);
-        c.go_on();
+        c.proceed();
         assert_eq!((word(&c, 1, 0), word(&c, 2, 0)), (6, 6));
     }
 }
@@ -547,7 +547,7 @@ fn i6_a_copy_takes_what_one_home_sends_in_order_across_pages() {
         c.settle();
         let both = |c: &Cluster| [c.ram_u64(1, EXPORTS), c.ram_u64(1, EXPORTS + UNIT)];
         assert_eq!(both(&c), [0, 0], "{net:?}: the second page is ahead of the first");
-        c.go_on();
+        c.proceed();
         assert_eq!(both(&c), [1, 1]);
     }
 }
@@ -564,7 +564,7 @@ fn e22b_an_import_waits_for_the_last_count_of_its_word() {
     let seq = c.last_command(1);
     c.settle();
     assert_ne!(c.completion(1, slot).seq, seq, "the count is still to be stored");
-    c.go_on();
+    c.proceed();
     assert_eq!((c.completion(1, slot).seq, c.completion(1, slot).status), (seq, 0));
     import_own(&mut c, 1);
     assert_eq!(taken(&c, 1), 1, "no stale count is written");

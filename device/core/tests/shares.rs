@@ -51,7 +51,7 @@ fn reaches(seed: u64, bug: Option<Bug>, credits: u32, hanging: u16) -> Result<()
         return Err(format!("{stores} stores and {elements} elements of 200 reached the healthy node"));
     }
     // The hanging ones have lost nothing.
-    c.go_on();
+    c.proceed();
     for id in 1..=hanging {
         let stores = (0..300).filter(|n| c.ram_u64(id, EXPORTS + 8 * n) == 1 + n).count();
         let elements = c.hib(id).counters().elements;
@@ -134,7 +134,7 @@ fn a_silent_node_costs_the_load_limit_once() {
         assert!(!c.nodes[0].reads.contains_key(&token));
         // Its reply to the first load arrives eventually.
         c.nodes[3].ram[EXPORTS as usize + 64] = 7;
-        c.go_on();
+        c.proceed();
         c.ok(0, import_ack(3));
         let token = c.start_load(0, address, 4);
         c.settle();
@@ -147,7 +147,7 @@ fn a_silent_node_costs_the_load_limit_once() {
     let address = c.address(3, 0, 64);
     c.start_load(0, address, 4);
     c.event(0, Event::Tick { now: 1_000_000 });
-    c.go_on();
+    c.proceed();
     c.start_load(0, address, 4);
     c.start_load(0, address, 4);
     assert_eq!(c.hib(0).counters().silent_loads, 1, "the check is blind to Bug::SilentForEver");
@@ -171,7 +171,7 @@ fn a_slow_node_is_not_silent() {
     assert_eq!(c.answer(0, first), Some(u64::MAX));
     let second = c.start_load(0, address, 8);
     assert!(!c.nodes[0].reads.contains_key(&second), "it has its time");
-    c.go_on();
+    c.proceed();
     assert_eq!(c.answer(0, second), Some(1));
 }
 

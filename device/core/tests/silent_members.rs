@@ -218,7 +218,7 @@ fn i7_what_is_acknowledged_when_a_copy_is_dropped_all_others_have() {
                 return Err(format!("I7: {found:?}"));
             }
         }
-        c.go_on();
+        c.proceed();
         if c.hib(3).home_of(0).is_some() {
             return Err("node 3 counts itself as a copy".into());
         }

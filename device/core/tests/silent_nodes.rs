@@ -127,7 +127,7 @@ fn i7_late_answers_concern_nothing_that_came_after() {
         c.store(0, c.address(1, 0, 0), 8, 3);
         c.settle();
         assert_eq!(c.hib(0).import_progress(1), Some((1, 0)));
-        c.go_on();
+        c.proceed();
         assert_eq!(c.completion(1, slot).seq, seq);
         assert_eq!(c.hib(0).import_progress(1), Some((1, 1)));
         assert_eq!((c.quiet(0, 1, 5), c.ram_u64(1, EXPORTS + UNIT)), (0, 3), "seed {seed}");
@@ -159,7 +159,7 @@ fn nothing_is_copied_afterwards(seed: u64, bug: Option<Bug>, get: bool) -> Resul
     let lent = c.nodes[0].loans.outstanding();
     // The process continues to use its memory.
     c.pages_mut(0, 0, 1).fill(0xee);
-    c.go_on();
+    c.proceed();
     if c.pages(0, 0, 1).iter().any(|byte| *byte != 0xee) {
         return Err("a late answer was stored".to_owned());
     }
@@ -229,7 +229,7 @@ fn time_in_which_the_board_does_not_run_is_not_counted() {
     hang(&mut c);
     c.settle();
     c.event(0, Event::Tick { now: 1000 * LIMIT });
-    c.go_on();
+    c.proceed();
     assert_eq!((c.quiet(0, 1, 5), c.hib(0).counters().silent_nodes), (0, 0));
 }
 
@@ -249,7 +249,7 @@ fn places(bug: Option<Bug>) -> usize {
         c.ok(0, import_clear(1));
     }
     let count = c.requests_between(0, 1);
-    c.go_on();
+    c.proceed();
     c.ok(0, set);
     c.store(0, c.address(1, 0, 0), 8, 7);
     assert_eq!((c.quiet(0, 1, 5), c.ram_u64(1, EXPORTS)), (0, 7), "it is a node like others when it has answered");

@@ -137,7 +137,7 @@ fn looks_are_one_at_a_time_and_a_revocation_waits_for_them() {
     let seq = c.last_command(1);
     c.settle();
     assert_ne!(c.completion(1, slot).seq, seq, "memory is loaded that the driver may have given away");
-    c.go_on();
+    c.proceed();
     assert_eq!((c.completion(1, slot).seq, c.completion(1, slot).status), (seq, 0));
     arm(&mut c, 1, 0, WordArm { page: 0, word: 0, seen: 0 });
     assert_eq!(c.hib(1).register(Register::Error) & 0xffff, Status::NotGranted as u64);

@@ -650,7 +650,7 @@ impl Cluster {
     }
 
     /// The same, and all that follows.
-    pub fn go_on(&mut self) {
+    pub fn proceed(&mut self) {
         self.release();
         self.settle();
     }
