@@ -68,7 +68,14 @@ impl Board {
         let mut rest = input.as_slice();
         while let Some((frame, used)) = Frame::decode(rest).expect("the switch sends frames") {
             rest = &rest[used..];
-            let event = Event::try_from(frame).unwrap_or_else(|frame| panic!("node {} was sent {frame:?}", self.node));
+            let event = match frame {
+                Frame::Welcome { incarnation, nodes, credits } => Event::LinkUp { incarnation, nodes, credits },
+                Frame::Packet(packet) => Event::Packet(packet),
+                Frame::Credit { class, count } => Event::Credit { class, count },
+                Frame::NodeUp { node, incarnation, block } => Event::NodeUp { node, incarnation, block },
+                Frame::NodeDown { node } => Event::NodeDown { node },
+                other => panic!("node {} was sent {other:?}", self.node),
+            };
             self.feed(event);
         }
         // Its allocation is used again.
