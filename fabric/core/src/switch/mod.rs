@@ -77,10 +77,10 @@ pub use state::State;
 ///
 /// # Trunks
 ///
-/// A switch that is [part of a topology](Part) has trunks to others ([`Event::TrunkOpened`]). Packets of a node follow
-/// its route; its presence (Reach, NodeDown) follows all its routes, which form a tree, behind what the node sent
-/// before. When a trunk breaks, the nodes beyond it are down for everyone on this side, and the other way round; since
-/// a route back is the same trunks, both ends of every pair that the trunk joined are notified. When it is joined
+/// A switch that is [part of a topology](crate::Part) has trunks to others ([`Event::TrunkOpened`]). Packets of a node
+/// follow its route; its presence (Reach, NodeDown) follows all its routes, which form a tree, behind what the node
+/// sent before. When a trunk breaks, the nodes beyond it are down for everyone on this side, and the other way round;
+/// since a route back is the same trunks, both ends of every pair that the trunk joined are notified. When it is joined
 /// again, its *epoch* has grown, and with it the *session*, the sum of the epochs on the way, of everything beyond.
 /// Like incarnations, epochs begin above those of an earlier life of the switch ([`SwitchConfig::base_incarnation`]),
 /// since both ends may have forgotten the trunk. The last switch adds the session to the incarnations that it announces

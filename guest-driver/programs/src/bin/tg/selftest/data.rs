@@ -177,8 +177,8 @@ pub(crate) fn read_threads(context: &mut Context<'_>) -> Verdict {
     in_threads(4, |thread| {
         (0..50).try_for_each(|round| {
             let index = (thread * 131 + round * 7) % (PAGE / 8);
-            let what = format_args!("word {index} in thread {thread}");
-            same(what, right.get64(index * 8)?, random::word(7, index))
+            let got = right.get64(index * 8)?;
+            same(format_args!("word {index} in thread {thread}"), got, random::word(7, index))
         })
     })?;
     context.sync()

@@ -96,8 +96,8 @@ pub(crate) fn own_store(context: &mut Context<'_>) -> Verdict {
             missed += u64::from(raw() != 4 * n);
             same(format_args!("a load after the own store to home {home}"), board.load::<u64>(at)?, 4 * n)?;
             board.store(at, 4 * n + 1)?;
-            let what = format_args!("a trapped load after the own store to home {home}");
-            same(what, board.load_trapped(at)?, 4 * n + 1)?;
+            let trapped = board.load_trapped(at)?;
+            same(format_args!("a trapped load after the own store to home {home}"), trapped, 4 * n + 1)?;
             board.announce(1);
             // SAFETY: a word of the window, aligned.
             unsafe { raw::store::<u64>(board.window_ptr(), at, 4 * n + 2) };
