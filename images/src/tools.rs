@@ -65,15 +65,15 @@ pub fn nested_cargo() -> Result<Command> {
     Ok(command)
 }
 
-/// The nested cargo that builds the guest's programs (`build`, or `rustc`), for a target directory of this name.
-pub(crate) fn cargo(builds: &str, target: &str) -> Result<Command> {
+/// The nested cargo that builds the guest's programs, for a target directory of this name.
+pub(crate) fn cargo(target: &str) -> Result<Command> {
     let root = source_root()?;
     // A relative one starts where the outer cargo was started, which is unknown here.
     let outer = environment("CARGO_TARGET_DIR").filter(|dir| dir.is_absolute());
     let target = outer.unwrap_or_else(|| root.join("target")).join(target);
     let mut command = nested_cargo()?;
     command.args([
-        builds,
+        "build",
         "--release",
         "--locked",
         "--message-format=json-render-diagnostics",
@@ -99,25 +99,20 @@ pub(crate) fn cargo(builds: &str, target: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// A nested cargo that builds the static library of a package, for programs in C of guests.
-pub fn guest_library(package: &str) -> Result<Command> {
-    let mut command = guest_cargo("rustc")?;
-    command.args(["--lib", "--crate-type", "staticlib", "--package", package]);
-    Ok(command)
-}
-
-fn guest_cargo(builds: &str) -> Result<Command> {
-    let mut command = cargo(builds, "guest")?;
+/// A nested cargo that builds for the guest's programs, all of them; what is to be built, as `--bins`, is missing.
+pub fn guest_programs() -> Result<Command> {
+    let mut command = cargo("guest")?;
     command.env("RUSTFLAGS", "-C target-feature=+crt-static").args(["--target", TARGET]);
+    for package in PACKAGES {
+        command.args(["--package", package]);
+    }
     Ok(command)
 }
 
 impl Store {
     /// Every guest program, freshly built: (name, file). Cargo decides what is up to date.
     pub(crate) fn tools(&self) -> Result<Vec<(String, PathBuf)>> {
-        let mut command = guest_cargo("build")?;
-        command.arg("--bins").args(PACKAGES.map(|package| format!("--package={package}")));
-        let messages = self.build("the guest's programs", &mut command)?;
+        let messages = self.build("the guest's programs", guest_programs()?.arg("--bins"))?;
         let mut tools: Vec<_> = messages.lines().filter_map(executable).collect();
         tools.sort();
         tools.dedup();
@@ -127,7 +122,7 @@ impl Store {
     /// The library for programs of other roots, `libtelegraphos_preload.so`, freshly built.
     pub fn preload(&self) -> Result<PathBuf> {
         // Beside the static ones, each would be built anew after the other.
-        let mut command = cargo("build", "guest-shared")?;
+        let mut command = cargo("guest-shared")?;
         command.args(["--package", PRELOAD, "--target", TARGET]);
         let messages = self.build("the library of sockets", &mut command)?;
         library(&messages, PRELOAD, ".so").ok_or_else(|| Error::Failed(format!("cargo built no library of {PRELOAD}")))
@@ -145,7 +140,7 @@ impl Store {
                 )));
             }
         };
-        let mut command = cargo("build", target)?;
+        let mut command = cargo(target)?;
         command.args(["--package", PLUGIN]);
         if let Some(features) = features {
             command.args(["--features", features]);

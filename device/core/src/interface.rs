@@ -394,7 +394,6 @@ impl TryFrom<Frame> for Event {
     type Error = Frame;
 
     /// The event of a frame from the switch. Fails with the frame if it means nothing to a board, only to its shell.
-    #[inline]
     fn try_from(frame: Frame) -> Result<Event, Frame> {
         Ok(match frame {
             Frame::Welcome { incarnation, nodes, credits } => Event::LinkUp { incarnation, nodes, credits },

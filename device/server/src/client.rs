@@ -140,6 +140,15 @@ pub struct Client {
     id: u16,
 }
 
+impl Drop for Client {
+    /// Ends the connection, and does not only close it: a program that another thread starts has it open, too, until its
+    /// `exec`, and meanwhile the board would take no other client.
+    fn drop(&mut self) {
+        // It fails where the board has ended it already.
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+}
+
 impl AsMut<Client> for Client {
     fn as_mut(&mut self) -> &mut Client {
         self

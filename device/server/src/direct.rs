@@ -33,11 +33,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use log::{debug, info, warn};
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use serde::Deserialize;
 use telegraphos_device_core::{Step, StepResult};
+use telegraphos_link::bell::Bell;
 use telegraphos_link::limit::Limiter;
 use telegraphos_link::listener::Listener;
 use telegraphos_service::wait::{Places, Readiness, Watched};
@@ -185,28 +185,26 @@ pub struct GroupMemory {
 /// Notifies a board, perhaps of another thread, that the memory of its trust group has changed. Readable until it is
 /// taken.
 #[derive(Clone, Debug)]
-pub(crate) struct Change(Arc<OwnedFd>);
+pub(crate) struct Change(Arc<Bell>);
 
 impl Change {
     fn new() -> Result<Change, Errno> {
-        Ok(Change(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
+        Ok(Change(Arc::new(Bell::new()?)))
     }
 
     fn notify(&self) {
-        // An error means that the counter is full: the board has not been there for a long time, and will see it.
-        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+        self.0.raise();
     }
 
     /// Takes all notifications together. Those that come later are for the next time.
     pub(crate) fn take(&self) {
-        // An error means that there are none.
-        let _ = rustix::io::read(&*self.0, &mut [0; 8][..]);
+        self.0.clear();
     }
 }
 
 impl AsFd for Change {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.0.fd()
     }
 }
 

@@ -9,16 +9,12 @@
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::unistd::{ForkResult, fork};
 use rustix::io::Errno;
-use rustix::net::{
-    self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
-};
+use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use telegraphos_link::descriptors;
 use telegraphos_wire::NodeId;
 
 use crate::vfio::hang_up;
@@ -62,19 +58,9 @@ impl Guard {
     }
 
     fn watch_as(&self, device: u32, connection: BorrowedFd<'_>) -> Result<(), Errno> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        let fds = [connection];
-        if !control.push(SendAncillaryMessage::ScmRights(&fds)) {
-            return Err(Errno::NOBUFS);
-        }
         // The guard reads at once, so there is room; do not block if it hangs.
-        net::sendmsg(
-            &self.socket,
-            &[IoSlice::new(&device.to_ne_bytes())],
-            &mut control,
-            SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
-        )?;
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        descriptors::send(self.socket.as_fd(), &device.to_ne_bytes(), &[connection], flags)?;
         Ok(())
     }
 }
@@ -101,18 +87,12 @@ fn run_guard(socket: &OwnedFd) {
     let mut connections: BTreeMap<u32, OwnedFd> = BTreeMap::new();
     loop {
         let mut device = [0; size_of::<u32>()];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        match net::recvmsg(socket, &mut [IoSliceMut::new(&mut device)], &mut control, RecvFlags::CMSG_CLOEXEC) {
-            Ok(received) if received.bytes > 0 => {
-                for message in control.drain() {
-                    if let RecvAncillaryMessage::ScmRights(fds) = message {
-                        // The device's previous connection has been hung up by the server.
-                        connections.extend(fds.last().map(|fd| (u32::from_ne_bytes(device), fd)));
-                    }
-                }
+        match descriptors::receive(socket.as_fd(), &mut device, RecvFlags::empty()) {
+            // The device's previous connection has been hung up by the server.
+            Ok((1.., fds)) => {
+                let last = fds.into_iter().flatten().next_back();
+                connections.extend(last.map(|fd| (u32::from_ne_bytes(device), fd)));
             }
-            Err(Errno::INTR) => {}
             _ => break,
         }
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The descriptor by which one user of a shared socket is woken.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
+use telegraphos_link::bell::Bell;
 use telegraphos_service::wait::{Readiness, WaitSet};
 
 /// The places of the socket and of the signal.
@@ -21,7 +21,7 @@ const EVENT: u64 = 1;
 #[derive(Debug)]
 pub struct Waker {
     set: WaitSet,
-    event: OwnedFd,
+    event: Bell,
     signalled: AtomicBool,
 }
 
@@ -29,9 +29,9 @@ impl Waker {
     /// A waker that is not signalled. Fails when the process is out of descriptors.
     pub fn new(socket: BorrowedFd<'_>) -> Result<Waker, Errno> {
         let set = WaitSet::new()?;
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let event = Bell::new()?;
         set.add(socket, SOCKET, Readiness::READ)?;
-        set.add(&event, EVENT, Readiness::READ)?;
+        set.add(event.fd(), EVENT, Readiness::READ)?;
         Ok(Waker { set, event, signalled: AtomicBool::new(false) })
     }
 
@@ -43,15 +43,14 @@ impl Waker {
     /// Makes the descriptor readable. Calls of this and of [`clear`](Waker::clear) must be serialised by a lock.
     pub fn signal(&self) {
         if !self.signalled.swap(true, Ordering::Relaxed) {
-            // The counter was 0: there is room for 1.
-            let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+            self.event.raise();
         }
     }
 
     /// Leaves the descriptor readable with the socket only.
     pub fn clear(&self) {
         if self.signalled.swap(false, Ordering::Relaxed) {
-            let _ = rustix::io::read(&self.event, &mut [0; 8]);
+            self.event.clear();
         }
     }
 

@@ -2,7 +2,8 @@
 //! Beginnings of programs that exchange messages.
 
 use crate::cli::Outcome;
-use std::time::{Duration, Instant};
+use crate::patience::{MILLISECOND, patiently};
+use std::time::Duration;
 use telegraphos::Node;
 use telegraphos_msg::{Messages, Options, Process};
 
@@ -12,11 +13,5 @@ pub fn open(options: impl Into<Options>) -> Outcome<Messages> {
 
 /// Waits for the process of that name on a node.
 pub fn find(messages: &Messages, node: u16, name: &str, patience: Duration) -> Outcome<Process> {
-    let deadline = Instant::now() + patience;
-    loop {
-        match messages.find(node, name) {
-            Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(50)),
-            found => return Ok(found?),
-        }
-    }
+    Ok(patiently(patience, 50 * MILLISECOND, |_| true, || messages.find(node, name))?)
 }

@@ -46,21 +46,26 @@ pub fn until(
     becomes(limit, pause, ready, |ready| *ready, |_| late()).map(drop)
 }
 
-/// Calls until it is not refused with one of these, or the time is over: the last result.
-pub fn patiently<T>(
+/// Calls until it does not fail, or with what does not pass, or the time is over: the last result.
+pub fn patiently<T, E>(
     limit: Duration,
-    passing: &[Status],
-    mut call: impl FnMut() -> Result<T, Error>,
-) -> Result<T, Error> {
+    pause: Duration,
+    passes: impl Fn(&E) -> bool,
+    mut call: impl FnMut() -> Result<T, E>,
+) -> Result<T, E> {
     let deadline = Instant::now() + limit;
     loop {
         match call() {
-            Err(error) if error.status().is_some_and(|s| passing.contains(&s)) && Instant::now() < deadline => {
-                std::thread::sleep(Duration::from_millis(5));
-            }
+            Err(error) if passes(&error) && Instant::now() < deadline => std::thread::sleep(pause),
             result => return result,
         }
     }
+}
+
+/// The same for calls of the library, which other nodes refuse for one of these reasons.
+pub fn admitted<T>(limit: Duration, passing: &[Status], call: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+    let passes = |error: &Error| error.status().is_some_and(|status| passing.contains(&status));
+    patiently(limit, 5 * MILLISECOND, passes, call)
 }
 
 #[cfg(test)]
@@ -85,7 +90,7 @@ mod tests {
     fn what_passes_is_called_again() {
         let failed = |status| Err(Error::Failed { what: "it".into(), status });
         let mut results = vec![failed(Status::Rights), failed(Status::NodeDown), failed(Status::NoSegment)];
-        let last = patiently(Duration::from_secs(60), ABSENT, || results.pop().unwrap_or(Ok(())));
+        let last = admitted(Duration::from_secs(60), ABSENT, || results.pop().unwrap_or(Ok(())));
         assert_eq!(last.unwrap_err().status(), Some(Status::Rights));
     }
 }

@@ -5,7 +5,7 @@
 //! n, word p is stored by node p alone, and is its epoch; the mail of p for n follows these words.
 
 use crate::cli::{Failure, Outcome};
-use crate::patience::{ABSENT, becomes, patiently};
+use crate::patience::{ABSENT, admitted, becomes};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use telegraphos::{Error, Node, NodeId, Remote, Segment, Status};
@@ -60,7 +60,7 @@ impl Peers {
             let passing = [Status::NoSegment, Status::LinkDown, Status::Timeout, Status::NodeDown];
             let passing = if present { &passing[..3] } else { &passing };
             let left = deadline.saturating_duration_since(Instant::now());
-            match patiently(left, passing, || node.import(id, name).open()) {
+            match admitted(left, passing, || node.import(id, name).open()) {
                 Ok(remote) => _ = remotes.insert(id, remote),
                 Err(error) if present && error.status() == Some(Status::NodeDown) => {}
                 Err(error) if error.status().is_some_and(|status| passing.contains(&status)) => {
@@ -161,5 +161,5 @@ impl Peers {
 
 /// Imports a segment, waiting until it is exported or `patience` is over.
 pub fn import_patiently(node: &Node, id: NodeId, name: &str, patience: Duration) -> Result<Remote, Error> {
-    patiently(patience, ABSENT, || node.import(id, name).open())
+    admitted(patience, ABSENT, || node.import(id, name).open())
 }

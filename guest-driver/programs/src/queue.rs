@@ -5,7 +5,7 @@
 use crate::child::End;
 use crate::interface::call;
 use crate::mapping::{Mapping, READ_WRITE};
-use crate::patience::{ABSENT, patiently};
+use crate::patience::{ABSENT, admitted};
 use crate::random;
 use rustix::mm::MapFlags;
 use std::os::fd::{AsFd, OwnedFd};
@@ -45,7 +45,7 @@ pub fn shaped(builder: QueueBuilder, words: u32, width: u32) -> QueueBuilder {
 
 /// Imports a queue that may not be there yet.
 pub fn import_patiently(node: &Node, id: NodeId, name: &str, patience: Duration) -> Result<RemoteQueue, Error> {
-    patiently(patience, ABSENT, || Queue::import(node, id, name).open())
+    admitted(patience, ABSENT, || Queue::import(node, id, name).open())
 }
 
 /// A raw mapping of a queue of this process.

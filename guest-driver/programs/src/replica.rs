@@ -2,7 +2,7 @@
 //! Common parts of programs about replicated segments: values with writer and number, and what a word's values must
 //! look like to a reader.
 
-use crate::patience::{ABSENT, patiently};
+use crate::patience::{ABSENT, admitted};
 use std::time::Duration;
 use telegraphos::{Error, JoinBuilder, ReplicaMode, Replicated};
 
@@ -31,7 +31,7 @@ pub fn mode(name: &str) -> Result<ReplicaMode, String> {
 
 /// Joins a segment that may not be there yet.
 pub fn join_patiently(join: JoinBuilder, patience: Duration) -> Result<Replicated, Error> {
-    patiently(patience, ABSENT, || join.clone().open())
+    admitted(patience, ABSENT, || join.clone().open())
 }
 
 /// What one reader has seen of one word. All copies of a word take values in the home's order, which has the stores of

@@ -3,6 +3,7 @@
 //! the owner of what is got fills it, unless it was taken back before.
 
 use super::Cluster;
+use super::memory::Memory;
 use std::any::Any;
 use std::sync::{Arc, Mutex, Weak};
 use telegraphos_device_core::{Piece, Step, StepResult};
@@ -122,10 +123,7 @@ impl Cluster {
         let lent = loan.lender().as_any().downcast_ref::<Lent>().unwrap();
         let node = &mut self.nodes[usize::from(id)];
         let pieces = Piece::of(*address, *length as usize, &pieces);
-        let mut bytes = Vec::new();
-        for piece in &pieces {
-            bytes.extend_from_slice(node.ram.get(span(piece))?);
-        }
+        let bytes = node.ram.gather(&pieces)?;
         if lent.returned.lock().unwrap().is_some() {
             return None;
         }

@@ -2,6 +2,7 @@
 //! What processes do with their boards: loads and stores, operations, elements for queues.
 
 use super::driver::{Driver, key_of};
+use super::memory::Memory;
 use super::{Cluster, EXPORTS, status_page};
 use std::ops::Range;
 use telegraphos_device_core::{Bar, Event};
@@ -114,21 +115,18 @@ impl Cluster {
     }
 
     /// Where word `word` of export page `page` lies.
-    fn word_at(page: u32, word: u64, width: u8) -> usize {
-        (EXPORTS + u64::from(page) * UNIT + word * u64::from(width)) as usize
+    fn word_at(page: u32, word: u64, width: u8) -> u64 {
+        EXPORTS + u64::from(page) * UNIT + word * u64::from(width)
     }
 
     /// Word `word` of export page `page`, as the processor reads it.
     pub fn peek(&self, id: NodeId, page: u32, word: u64, width: u8) -> u64 {
-        let (at, mut bytes) = (Cluster::word_at(page, word, width), [0; 8]);
-        bytes[..usize::from(width)].copy_from_slice(&self.nodes[usize::from(id)].ram[at..at + usize::from(width)]);
-        u64::from_le_bytes(bytes)
+        self.nodes[usize::from(id)].ram.word(Cluster::word_at(page, word, width), width).unwrap()
     }
 
     /// The processor stores to word `word` of export page `page`.
     pub fn poke(&mut self, id: NodeId, page: u32, word: u64, width: u8, value: u64) {
-        let (at, bytes) = (Cluster::word_at(page, word, width), &value.to_le_bytes()[..usize::from(width)]);
-        self.nodes[usize::from(id)].ram[at..at + usize::from(width)].copy_from_slice(bytes);
+        self.nodes[usize::from(id)].ram.set_word(Cluster::word_at(page, word, width), width, value).unwrap();
     }
 
     // ---- operations ----

@@ -6,7 +6,6 @@
 //! outstanding requests and the switch's credits allow, and is finished when its acknowledgement arrives. Every
 //! accepted store ends performed, refused or failed; the latter two latch the import's error. A lost store puts its
 //! import *in error*: later stores are dropped until the driver acknowledges, so that none passes a lost one.
-
 //!
 //! | Module | Owns |
 //! |---|---|

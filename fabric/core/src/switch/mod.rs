@@ -162,7 +162,7 @@ impl Switch {
 
     /// The window layout in force: the configured one, or that of the present nodes.
     pub fn window(&self) -> Option<WindowLayout> {
-        self.routes.config.window.or(self.state.adopted)
+        self.routes.window(self.state.adopted)
     }
 
     /// The open ports: the node or trunk, the connection, and the epoch of a trunk (0 of a node).
@@ -293,9 +293,8 @@ impl Switch {
 
     /// What packets meet inside.
     fn crossing<'a>(&'a mut self, out: &'a mut Vec<Action>) -> Crossing<'a> {
-        let window = self.window();
-        let State { neighbours, presence, .. } = &mut self.state;
-        Crossing { routes: &self.routes, neighbours, presence, traffic: &mut self.traffic, window, out }
+        let State { neighbours, presence, adopted, .. } = &mut self.state;
+        Crossing { routes: &self.routes, neighbours, presence, traffic: &mut self.traffic, adopted, out }
     }
 
     /// A frame of a joined node.

@@ -26,8 +26,7 @@ pub(super) struct Crossing<'a> {
     pub(super) neighbours: &'a mut Neighbours,
     pub(super) presence: &'a mut Presences,
     pub(super) traffic: &'a mut Traffic,
-    /// The layout in force.
-    pub(super) window: Option<WindowLayout>,
+    pub(super) adopted: &'a Option<WindowLayout>,
     pub(super) out: &'a mut Vec<Action>,
 }
 
@@ -35,7 +34,7 @@ impl Crossing<'_> {
     /// # Errors
     /// The node is not below the number of nodes in force.
     pub(super) fn valid_destination(&self, node: NodeId) -> Result<(), Violation> {
-        self.routes.valid_destination(self.window, node)
+        self.routes.valid_destination(self.routes.window(*self.adopted), node)
     }
 
     // ---- in ----

@@ -79,6 +79,11 @@ impl Routes {
         self.config.part.as_ref()?.topology.switch_of(node)
     }
 
+    /// The layout in force: the configured one, or the adopted one.
+    pub(super) fn window(&self, adopted: Option<WindowLayout>) -> Option<WindowLayout> {
+        self.config.window.or(adopted)
+    }
+
     /// # Errors
     /// The node is not below the number of nodes in force with this window.
     pub(super) fn valid_destination(&self, window: Option<WindowLayout>, node: NodeId) -> Result<(), Violation> {

@@ -15,6 +15,7 @@ use telegraphos::NodeId;
 use telegraphos_agent::bench::slot;
 use telegraphos_agent::network;
 use telegraphos_guest_tests::cli::{self, Failure, Outcome, failed};
+use telegraphos_guest_tests::patience::{MILLISECOND, patiently};
 use telegraphos_guest_tests::pci::Device;
 
 const PORT: u16 = 7777;
@@ -102,18 +103,14 @@ impl Listening {
     }
 
     fn stream(self) -> std::io::Result<TcpStream> {
-        let begun = Instant::now();
-        let stream = loop {
-            let (tried, patience) = match &self {
-                Listening::Other(other) => (TcpStream::connect_timeout(other, PATIENCE), PATIENCE),
-                Listening::Here(listener) => {
-                    listener.set_nonblocking(true)?;
-                    (listener.accept().map(|(stream, _)| stream), 2 * PATIENCE)
-                }
-            };
-            match tried {
-                Err(_) if begun.elapsed() <= patience => std::thread::sleep(Duration::from_millis(10)),
-                tried => break tried?,
+        let pause = 10 * MILLISECOND;
+        let stream = match self {
+            Listening::Other(other) => {
+                patiently(PATIENCE, pause, |_| true, || TcpStream::connect_timeout(&other, PATIENCE))?
+            }
+            Listening::Here(listener) => {
+                listener.set_nonblocking(true)?;
+                patiently(2 * PATIENCE, pause, |_| true, || listener.accept())?.0
             }
         };
         stream.set_nonblocking(false)?;

@@ -16,7 +16,7 @@ use telegraphos::{Error, Node, Queue, RemoteQueue, State, Status};
 use telegraphos_guest_tests::child::{Child, End};
 use telegraphos_guest_tests::interface::call;
 use telegraphos_guest_tests::mapping::{Mapping, READ_WRITE};
-use telegraphos_guest_tests::patience::patiently;
+use telegraphos_guest_tests::patience::admitted;
 use telegraphos_guest_tests::queue::{Memory, element, import_patiently, shaped};
 use telegraphos_guest_tests::raw;
 use telegraphos_wire::uapi;
@@ -524,7 +524,7 @@ pub(crate) fn hold_slots(context: &mut Context<'_>) -> Verdict {
 
 /// The room that a closed import leaves comes back by a message to the queue's node.
 fn import_with_room(node: &Node, far: telegraphos::NodeId, name: &str) -> Verdict<RemoteQueue> {
-    Ok(patiently(SOON, &[Status::NoHold], || Queue::import(node, far, name).open())?)
+    Ok(admitted(SOON, &[Status::NoHold], || Queue::import(node, far, name).open())?)
 }
 
 /// However many imports of a full queue are closed with elements on their way: others are opened and closed meanwhile,

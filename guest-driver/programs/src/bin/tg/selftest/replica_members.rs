@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use telegraphos::{Error, Node, NodeId, ReplicaMode, ReplicaState, Replicated, Status};
 use telegraphos_guest_tests::child::{Child, End};
-use telegraphos_guest_tests::patience::{ABSENT, patiently};
+use telegraphos_guest_tests::patience::{ABSENT, admitted};
 use telegraphos_guest_tests::random;
 use telegraphos_guest_tests::replica::{self, PAGE};
 
 /// Joins once what this node had of it before has been taken away.
 pub(crate) fn join_again(node: &Node, home: NodeId, name: &str) -> Verdict<Replicated> {
     let passing = [ABSENT, &[Status::Busy]].concat();
-    Ok(patiently(SOON, &passing, || Replicated::join(node, home, name).mode(0o606).open())?)
+    Ok(admitted(SOON, &passing, || Replicated::join(node, home, name).mode(0o606).open())?)
 }
 
 /// Of each segment one node joins and leaves while all others store. What it finds is never older than what was quiet
