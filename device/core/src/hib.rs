@@ -162,8 +162,12 @@ impl Hib {
 
     /// The time (of the clock of [`Event::Tick`]) at which the next tick is needed, if any.
     pub fn deadline(&self) -> Option<u64> {
-        let waits = [self.requester.deadline(), self.launcher.deadline(), self.replicas.deadline()];
-        waits.into_iter().flatten().min()
+        // Asked several times for each message: an iterator over the three takes twice as long.
+        let earlier = |a: Option<u64>, b: Option<u64>| match (a, b) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        earlier(earlier(self.requester.deadline(), self.launcher.deadline()), self.replicas.deadline())
     }
 
     /// Handles one event and appends the resulting actions to `out`. Never panics.

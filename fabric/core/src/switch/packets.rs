@@ -57,12 +57,10 @@ impl Crossing<'_> {
             None
         };
         let channel = Channel::new(class, 0);
-        self.received(index, channel, &packet)?;
+        let bytes = self.received(index, channel, &packet)?;
         match &group {
-            Some(group) => {
-                group.iter().for_each(|member| self.traffic.pairs.count(node, *member, class, bytes(&packet)))
-            }
-            None => self.traffic.pairs.count(node, packet.dst, class, bytes(&packet)),
+            Some(group) => group.iter().for_each(|member| self.traffic.pairs.count(node, *member, class, bytes)),
+            None => self.traffic.pairs.count(node, packet.dst, class, bytes),
         }
         if let Some(group) = group {
             let members = group.to_vec();
@@ -76,12 +74,14 @@ impl Crossing<'_> {
         self.pass(index, Queued { packet, members: Vec::new(), paid }, None)
     }
 
-    /// A packet arrives by `index` on `channel`: its sender's credit is used, and it is counted.
+    /// A packet arrives by `index` on `channel`: its sender's credit is used, and it is counted. Returns its bytes on the
+    /// link.
     ///
     /// # Errors
     /// The sender holds no credit of a channel that needs one, or the block is longer than it may send.
-    pub(super) fn received(&mut self, index: PortIndex, channel: Channel, packet: &Packet) -> Result<(), Violation> {
-        let Some(sender) = self.neighbours.get_mut(index) else { return Ok(()) };
+    pub(super) fn received(&mut self, index: PortIndex, channel: Channel, packet: &Packet) -> Result<u64, Violation> {
+        let bytes = bytes(packet);
+        let Some(sender) = self.neighbours.get_mut(index) else { return Ok(bytes) };
         // Its limit is not in the cache line that all packets need.
         let length = packet.body.block_len();
         if length > 0 && length > u64::from(sender.block) && !bug!(AcceptLongBlock) {
@@ -99,8 +99,8 @@ impl Crossing<'_> {
         if sender.credited(channel) && sender.credit_due(channel) {
             self.traffic.touched.push(index);
         }
-        self.traffic.received(index, channel.class(), packet);
-        Ok(())
+        self.traffic.received(index, channel.class(), bytes);
+        Ok(bytes)
     }
 
     /// The neighbour returns `count` credits of a class on a layer.
