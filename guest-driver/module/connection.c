@@ -2,12 +2,12 @@
 /*
  * Names of what belongs to a TCP connection.
  *
- * A program gives the name "tcp:FD:WHAT", where FD is its descriptor of a connected socket. The
- * driver puts the two ends of the connection in place of FD, that of the exporter first:
+ * A program gives its descriptor of a connected socket and what the object is (TG_NAME_OF_CONNECTION).
+ * Its name has the two ends of the connection, that of the exporter first:
  *
  *   tcp:10.84.0.1:5201-10.84.0.2:33112:WHAT
  *
- * and takes no such name from a program otherwise. So only holders of one end export it, and only
+ * and the driver takes no such name from a program. So only holders of one end export it, and only
  * holders of the other end import it: what two processes need to agree on, without a message,
  * that both are at the ends of this connection. Addresses of other network namespaces could be
  * those of any process; of those no name is made.
@@ -57,38 +57,27 @@ static int tg_connection_name(const struct sock *sk, bool import, const char *wh
 }
 
 /**
- * tg_name_of_connection() - puts the ends of a connection into a name that has its descriptor
- * @name: A valid name. One that is not of a connection stays as it is.
+ * tg_name_of_connection() - makes the name of what belongs to a connection
+ * @name: What it is, a valid name; then its name.
+ * @fd: The caller's descriptor of the connection.
  * @import: Whether the caller imports what the other end exports.
  *
- * Return: 0; -EINVAL for a name of another form; -EBADF or -ENOTSOCK for its descriptor; -ENOTCONN
- * if that is not a connected TCP socket of IPv4, in the first network namespace.
+ * Return: 0; -EINVAL for anything but up to TG_CONNECTION_WHAT small letters; -EBADF or -ENOTSOCK
+ * for the descriptor; -ENOTCONN if that is not a connected TCP socket of IPv4, in the first network
+ * namespace.
  */
-int tg_name_of_connection(u8 name[64], bool import)
+int tg_name_of_connection(u8 name[64], int fd, bool import)
 {
 	char what[TG_CONNECTION_WHAT + 1];
-	char *text = name, *end;
 	struct socket *socket;
-	unsigned int fd;
 	size_t i;
 	int err;
 
-	if (strncmp(text, TG_CONNECTION_PREFIX, strlen(TG_CONNECTION_PREFIX)))
-		return 0;
-	text += strlen(TG_CONNECTION_PREFIX);
-	end = strchr(text, ':');
-	if (!end || strlen(end + 1) > TG_CONNECTION_WHAT)
-		return -EINVAL;
-	*end = 0;
-	if (kstrtouint(text, 10, &fd) || fd > INT_MAX)
-		return -EINVAL;
-	for (i = 0; end[1 + i]; i++) {
-		if (end[1 + i] < 'a' || end[1 + i] > 'z')
+	for (i = 0; name[i]; i++) {
+		if (i == TG_CONNECTION_WHAT || name[i] < 'a' || name[i] > 'z')
 			return -EINVAL;
 	}
-	if (!i)
-		return -EINVAL;
-	strscpy(what, end + 1, sizeof(what));
+	strscpy(what, name, sizeof(what));
 	socket = sockfd_lookup(fd, &err);
 	if (!socket)
 		return err;

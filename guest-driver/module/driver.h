@@ -1233,10 +1233,10 @@ void tg_pins_free(struct tg_device *tg, struct tg_pins *pins);
 void tg_pins_put(struct tg_pins *pins);
 
 /* connection.c */
-int tg_name_of_connection(u8 name[64], bool import);
+int tg_name_of_connection(u8 name[64], int fd, bool import);
 
 /* name.c */
-int tg_name_take(struct tg_file *file, u8 name[64], bool import);
+int tg_name_take(struct tg_file *file, u8 name[64], u32 flags, int connection, bool import);
 
 /* account.c */
 int tg_accounts_init(struct tg_device *tg);

@@ -234,7 +234,7 @@ int tg_segment_create(struct tg_call *call)
 	u32 count;
 	int err;
 
-	if (!arg->length || arg->length > 1ULL << tg->offset_bits || arg->page || arg->reserved ||
+	if (!arg->length || arg->length > 1ULL << tg->offset_bits || arg->page ||
 	    (arg->rights_owner | arg->rights_others) & ~TG_RIGHTS_ALL)
 		return -EINVAL;
 	count = DIV_ROUND_UP(arg->length, TG_UNIT);

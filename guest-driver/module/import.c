@@ -182,7 +182,7 @@ int tg_remote_create(struct tg_call *call)
 
 	arg->status = TG_OK;
 	arg->width = 0;
-	if (!arg->rights || arg->rights & ~TG_RIGHTS_ALL || arg->reserved)
+	if (!arg->rights || arg->rights & ~TG_RIGHTS_ALL)
 		return -EINVAL;
 	/* A queue's senders reach nothing but its enqueue aperture (E14). */
 	if (arg->rights & TG_RIGHT_ENQUEUE && arg->rights != TG_RIGHT_ENQUEUE)

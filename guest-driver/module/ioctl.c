@@ -122,10 +122,11 @@ static int tg_ioctl_wait_undo(struct tg_call *call)
 static const struct tg_ioctl tg_ioctls[] = {
 	TG_IOCTL(TG_IOCTL_INFO, tg_ioctl_info, tg_info, key, .flags = TG_INFO_SOFT, .board = true),
 	TG_IOCTL(TG_IOCTL_EXPORT, tg_segment_create, tg_export, offset,
-		 .board = true, .named = true),
+		 .flags = TG_NAME_OF_CONNECTION, .board = true, .named = true),
 	TG_IOCTL(TG_IOCTL_UNEXPORT, tg_object_close, tg_handle, handle, .kind = TG_MMAP_EXPORT),
-	TG_IOCTL(TG_IOCTL_IMPORT, tg_remote_create, tg_import, reserved, .flags = TG_IMPORT_SOFT,
-		 .board = true, .named = true, .reply = TG_REPLY_ALWAYS),
+	TG_IOCTL(TG_IOCTL_IMPORT, tg_remote_create, tg_import, connection,
+		 .flags = TG_IMPORT_SOFT | TG_NAME_OF_CONNECTION, .board = true, .named = true,
+		 .reply = TG_REPLY_ALWAYS),
 	TG_IOCTL(TG_IOCTL_UNIMPORT, tg_object_close, tg_handle, handle, .kind = TG_MMAP_IMPORT),
 	TG_IOCTL(TG_IOCTL_STATE, tg_remote_state, tg_import_state, status,
 		 .kind = TG_MMAP_IMPORT),
@@ -158,8 +159,8 @@ static const struct tg_ioctl tg_ioctls[] = {
 		 .board = true, .kind = TG_MMAP_REPLICA),
 	TG_IOCTL(TG_IOCTL_REPLICA_MOVE, tg_replica_move, tg_handle, handle,
 		 .board = true, .kind = TG_MMAP_REPLICA),
-	TG_IOCTL(TG_IOCTL_REGISTER, tg_register, tg_register, runs, .flags = TG_REGISTER_GATED,
-		 .reply = TG_REPLY_ALWAYS),
+	TG_IOCTL(TG_IOCTL_REGISTER, tg_register, tg_register, runs,
+		 .flags = TG_REGISTER_GATED | TG_NAME_OF_CONNECTION, .reply = TG_REPLY_ALWAYS),
 	TG_IOCTL(TG_IOCTL_UNREGISTER, tg_object_close, tg_handle, handle,
 		 .kind = TG_MMAP_REGISTRATION),
 	TG_IOCTL(TG_IOCTL_REGISTRATION_STATE, tg_registration_state, tg_registration_state, dead,
@@ -182,14 +183,29 @@ static int tg_ioctl_run_on_object(struct tg_call *call, int (*run)(struct tg_cal
 	return err;
 }
 
+/* Checks the name that the structure gives, and completes that of what belongs to a connection. */
+static int tg_ioctl_name(struct tg_call *call)
+{
+	struct tg_export *arg = &call->arg.export;
+
+	switch (call->op->cmd) {
+	case TG_IOCTL_EXPORT:
+		return tg_name_take(call->file, arg->name, arg->flags, arg->connection, false);
+	case TG_IOCTL_IMPORT:
+		return tg_name_take(call->file, arg->name, arg->flags, call->arg.import.connection,
+				    true);
+	default:
+		return tg_name_take(call->file, arg->name, 0, 0, false);
+	}
+}
+
 static int tg_ioctl_run(struct tg_call *call, int (*run)(struct tg_call *call))
 {
 	struct tg_device *tg = call->file->tg;
 	int err;
 
 	if (call->op->named) {
-		err = tg_name_take(call->file, call->arg.export.name,
-				   call->op->cmd == TG_IOCTL_IMPORT);
+		err = tg_ioctl_name(call);
 		if (err)
 			return err;
 	}

@@ -25,12 +25,15 @@ static bool tg_name_is_valid(const u8 name[64])
  * tg_name_take() - puts a name that a program gives into its final form
  * @file: File of the program.
  * @name: Name, NUL-padded to 64 bytes.
+ * @flags: TG_NAME_OF_CONNECTION, or not. Others mean nothing here.
+ * @connection: With that flag the descriptor of a connection, else 0.
  * @import: Whether it names what another node exports.
  *
- * Return: 0; -EINVAL for a name that no object may have; -EPERM for a name of the kernel's own
- * objects, which the kernel alone exports and imports; or as tg_name_of_connection().
+ * Return: 0; -EINVAL for a name that no object may have, for one of a connection without its
+ * descriptor, or for a descriptor without the flag; -EPERM for a name of the kernel's own objects,
+ * which the kernel alone exports and imports; or as tg_name_of_connection().
  */
-int tg_name_take(struct tg_file *file, u8 name[64], bool import)
+int tg_name_take(struct tg_file *file, u8 name[64], u32 flags, int connection, bool import)
 {
 	struct tg_device *tg = file->tg;
 
@@ -44,5 +47,9 @@ int tg_name_take(struct tg_file *file, u8 name[64], bool import)
 				       tg_name_length(name), name);
 		return -EPERM;
 	}
-	return tg_name_of_connection(name, import);
+	if (flags & TG_NAME_OF_CONNECTION)
+		return tg_name_of_connection(name, connection, import);
+	if (connection || !strncmp(name, TG_CONNECTION_PREFIX, strlen(TG_CONNECTION_PREFIX)))
+		return -EINVAL;
+	return 0;
 }

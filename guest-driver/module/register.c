@@ -362,19 +362,23 @@ static int tg_registration_set(struct tg_registration *reg, const struct tg_regi
 	return tg_segment_announce(segment, &export);
 }
 
+static bool tg_register_is_named(const struct tg_register *arg)
+{
+	return memchr_inv(arg->name, 0, sizeof(arg->name));
+}
+
 static bool tg_register_is_valid(const struct tg_register *arg)
 {
 	u32 rights = arg->rights_owner | arg->rights_others;
 	u64 end;
 
-	if (!arg->length || arg->length > TG_RANGE_BYTES ||
+	if (!arg->length || arg->length > TG_RANGE_BYTES || arg->reserved ||
 	    check_add_overflow(arg->address, arg->length, &end) || end > ULONG_MAX - PAGE_SIZE ||
 	    !access_ok(u64_to_user_ptr(arg->address), arg->length) ||
 	    rights & ~(TG_RIGHTS_ALL & ~TG_RIGHT_ENQUEUE))
 		return false;
 	/* A name is checked by tg_name_take(). */
-	return memchr_inv(arg->name, 0, sizeof(arg->name)) ?
-	       rights : !rights && !(arg->flags & TG_REGISTER_GATED);
+	return tg_register_is_named(arg) ? rights : !rights && !arg->flags && !arg->connection;
 }
 
 /*
@@ -436,8 +440,8 @@ int tg_register(struct tg_call *call)
 		return -ENODEV;
 	if (!tg_register_is_valid(arg))
 		return -EINVAL;
-	if (memchr_inv(arg->name, 0, sizeof(arg->name))) {
-		err = tg_name_take(call->file, arg->name, false);
+	if (tg_register_is_named(arg)) {
+		err = tg_name_take(call->file, arg->name, arg->flags, arg->connection, false);
 		if (err)
 			return err;
 	}

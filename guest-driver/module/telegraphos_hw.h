@@ -532,11 +532,11 @@ _Static_assert(sizeof(struct tg_direct_unit) == 16, "tg_direct_unit");
 /* Beginnings of names */
 /* Names of the kernel's own objects begin so, and no others. */
 #define TG_KERNEL_PREFIX "kernel:"
-/* Names of what belongs to a TCP connection begin so: a program gives a descriptor and what it is. */
+/* Names that the driver makes of what belongs to a TCP connection begin so, and no others. */
 #define TG_CONNECTION_PREFIX "tcp:"
 
 /* Lengths of names */
-/* Most characters, of a to z, of what something of a connection is: its ends take 47 of a name. */
+/* Most characters, of a to z, that a program gives what belongs to a connection: its ends take 47 of a name. */
 #define TG_CONNECTION_WHAT 0x8
 
 /* The network device: names */

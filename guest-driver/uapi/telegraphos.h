@@ -270,6 +270,8 @@ _Static_assert(sizeof(struct tg_queue_control) == 4096, "tg_queue_control");
 #define TG_INFO_SOFT 0x1
 /* A flag of TG_IOCTL_REGISTER, with a name: importers reach the memory only while its gate is open to their node (TG_OP_GATE), which it is not at first. */
 #define TG_REGISTER_GATED 0x1
+/* A flag of TG_IOCTL_EXPORT, TG_IOCTL_IMPORT and TG_IOCTL_REGISTER: what has this name belongs to the TCP connection whose descriptor is in `connection`. The name is 1 to 8 small letters, and the object is known by the ends of the connection and these. Only holders of one end export it, and only holders of the other end import it. EBADF or ENOTSOCK for the descriptor, ENOTCONN if that is not a connected socket of IPv4 in the first network namespace. */
+#define TG_NAME_OF_CONNECTION 0x10
 /* tg_replica.home: make the segment, with this node as its home. */
 #define TG_REPLICA_HERE 0xffffffff
 /* tg_import_state.state: stores wait, processes block in page faults. */
@@ -345,8 +347,8 @@ struct tg_export {
 	__u8 group[64];
 	/* Out: 1 + the export page of its first unit, for WORD_ARM; 0 if its board watches no words of it. In: 0. */
 	__u32 page;
-	/* Zero. */
-	__u32 reserved;
+	/* In: the descriptor of TG_NAME_OF_CONNECTION; else 0. */
+	__s32 connection;
 };
 _Static_assert(sizeof(struct tg_export) == 216, "tg_export");
 
@@ -377,8 +379,8 @@ struct tg_import {
 	__u64 offset;
 	/* Out: bytes of a queue's word; 0 if it is not a queue. */
 	__u32 width;
-	/* Zero. */
-	__u32 reserved;
+	/* In: the descriptor of TG_NAME_OF_CONNECTION; else 0. */
+	__s32 connection;
 };
 _Static_assert(sizeof(struct tg_import) == 128, "tg_import");
 
@@ -656,8 +658,12 @@ struct tg_register {
 	__u32 runs;
 	/* Out, also after EFAULT: address of the first page that could not be pinned, 0 if that was not it. */
 	__u64 fault;
+	/* In: the descriptor of TG_NAME_OF_CONNECTION; else 0. */
+	__s32 connection;
+	/* Zero. */
+	__u32 reserved;
 };
-_Static_assert(sizeof(struct tg_register) == 160, "tg_register");
+_Static_assert(sizeof(struct tg_register) == 168, "tg_register");
 
 /* State of a registration (TG_IOCTL_REGISTRATION_STATE). */
 struct tg_registration_state {

@@ -4,8 +4,10 @@
 //! | Beginning | Whose |
 //! |---|---|
 //! | [`KERNEL`] | the kernel's own objects, such as those of the network device ([`net`](crate::net)) |
-//! | [`CONNECTION`] | what belongs to a TCP connection; the driver puts its ends in place of a descriptor |
+//! | [`CONNECTION`] | what belongs to a TCP connection, by its two ends ([`NAME_OF_CONNECTION`]) |
 //! | [`MESSAGES`] | what a process has for its messages |
+//!
+//! [`NAME_OF_CONNECTION`]: crate::uapi::NAME_OF_CONNECTION
 
 use alloc::format;
 use alloc::string::String;
@@ -17,7 +19,7 @@ c_strings! {
     pub ALL {
         /// Names of the kernel's own objects begin so, and no others.
         KERNEL as "TG_KERNEL_PREFIX" = "kernel:",
-        /// Names of what belongs to a TCP connection begin so: a program gives a descriptor and what it is.
+        /// Names that the driver makes of what belongs to a TCP connection begin so, and no others.
         CONNECTION as "TG_CONNECTION_PREFIX" = "tcp:",
     }
 }
@@ -25,18 +27,13 @@ c_strings! {
 c_consts! {
     /// Lengths of names for the C header.
     pub LENGTHS: usize, prefix "TG_" {
-        /// Most characters, of a to z, of what something of a connection is: its ends take 47 of a name.
+        /// Most characters, of a to z, that a program gives what belongs to a connection: its ends take 47 of a name.
         CONNECTION_WHAT = 8,
     }
 }
 
 /// Names of what a process has for its messages begin so.
 pub const MESSAGES: &str = "msg.";
-
-/// What a program calls something that belongs to the connection of a descriptor.
-pub fn of_connection(descriptor: i32, what: char) -> String {
-    format!("{CONNECTION}{descriptor}:{what}")
-}
 
 /// Under which messages find the process that has a name.
 pub fn of_process(name: &str) -> String {

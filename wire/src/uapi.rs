@@ -58,6 +58,12 @@ c_consts! {
         /// A flag of TG_IOCTL_REGISTER, with a name: importers reach the memory only while its gate is open to their
         /// node (TG_OP_GATE), which it is not at first.
         REGISTER_GATED = 1,
+        /// A flag of TG_IOCTL_EXPORT, TG_IOCTL_IMPORT and TG_IOCTL_REGISTER: what has this name belongs to the TCP
+        /// connection whose descriptor is in `connection`. The name is 1 to 8 small letters, and the object is known by
+        /// the ends of the connection and these. Only holders of one end export it, and only holders
+        /// of the other end import it. EBADF or ENOTSOCK for the descriptor, ENOTCONN if that is not a connected socket
+        /// of IPv4 in the first network namespace.
+        NAME_OF_CONNECTION = 0x10,
         /// tg_replica.home: make the segment, with this node as its home.
         REPLICA_HERE = 0xffff_ffff,
         /// tg_import_state.state: stores wait, processes block in page faults.
@@ -154,8 +160,8 @@ c_structs! {
         pub group: [u8; 64],
         /// Out: 1 + the export page of its first unit, for WORD_ARM; 0 if its board watches no words of it. In: 0.
         pub page: u32,
-        /// Zero.
-        pub reserved: u32,
+        /// In: the descriptor of TG_NAME_OF_CONNECTION; else 0.
+        pub connection: i32,
     }
 
     /// Import a named segment of a node (TG_IOCTL_IMPORT). Blocks, killably, until that node's HIB has answered.
@@ -175,8 +181,8 @@ c_structs! {
         pub offset: u64,
         /// Out: bytes of a queue's word; 0 if it is not a queue.
         pub width: u32,
-        /// Zero.
-        pub reserved: u32,
+        /// In: the descriptor of TG_NAME_OF_CONNECTION; else 0.
+        pub connection: i32,
     }
 
     /// A handle (TG_IOCTL_UNEXPORT, TG_IOCTL_UNIMPORT, TG_IOCTL_ACK).
@@ -375,6 +381,10 @@ c_structs! {
         pub runs: u32,
         /// Out, also after EFAULT: address of the first page that could not be pinned, 0 if that was not it.
         pub fault: u64,
+        /// In: the descriptor of TG_NAME_OF_CONNECTION; else 0.
+        pub connection: i32,
+        /// Zero.
+        pub reserved: u32,
     }
 
     /// State of a registration (TG_IOCTL_REGISTRATION_STATE).

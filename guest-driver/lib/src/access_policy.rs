@@ -3,7 +3,8 @@
 //! broadcast.
 
 use crate::error::{Error, Result};
-use telegraphos_wire::{NodeId, Rights};
+use std::os::fd::RawFd;
+use telegraphos_wire::{NodeId, Rights, uapi};
 
 /// Loads and stores.
 pub const READ_WRITE: Rights = Rights(Rights::READ.0 | Rights::WRITE.0);
@@ -91,6 +92,11 @@ pub(crate) fn name_bytes(name: &str) -> Result<[u8; 64]> {
     let mut out = [0; 64];
     out[..bytes.len()].copy_from_slice(bytes);
     Ok(out)
+}
+
+/// What a request has if its name is of what belongs to the connection of a descriptor: the flag, and the descriptor.
+pub(crate) fn of_connection(socket: Option<RawFd>) -> (u32, RawFd) {
+    socket.map_or((0, 0), |socket| (uapi::NAME_OF_CONNECTION as u32, socket))
 }
 
 /// The digits of a mode for the owner and for others. Fails for a mode that files may have and these objects may not.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Registered memory: memory that the process had before, as an end of copies and for other nodes.
 
-use crate::access_policy::{AccessPolicy, FULL, access_options, name_bytes};
+use crate::access_policy::{AccessPolicy, FULL, access_options, name_bytes, of_connection};
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::handle::Handle;
@@ -11,6 +11,7 @@ use crate::operation::set_gate;
 use crate::remote::Remote;
 use crate::segment::rights_of_mode;
 use crate::sys;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use telegraphos_wire::{NodeId, Rights, uapi};
@@ -22,6 +23,7 @@ pub struct RegisterBuilder {
     context: Arc<Context>,
     memory: *mut [u8],
     name: Option<String>,
+    connection: Option<RawFd>,
     gated: bool,
     access: AccessPolicy,
 }
@@ -53,7 +55,7 @@ impl Node {
     /// stores. It drops the registration before it uses the memory for something else.
     pub unsafe fn register(&self, memory: *mut [u8]) -> RegisterBuilder {
         let access = AccessPolicy::default();
-        RegisterBuilder { context: self.context.clone(), memory, name: None, gated: false, access }
+        RegisterBuilder { context: self.context.clone(), memory, name: None, connection: None, gated: false, access }
     }
 }
 
@@ -74,6 +76,13 @@ impl RegisterBuilder {
         self
     }
 
+    /// The name is of what belongs to the TCP connection of this descriptor, as for
+    /// [`ExportBuilder::connection`](crate::ExportBuilder::connection).
+    pub fn connection(mut self, socket: RawFd) -> Self {
+        self.connection = Some(socket);
+        self
+    }
+
     access_options! {
         self.access;
         /// Access rights of importers, as for [`ExportBuilder::mode`](crate::ExportBuilder::mode). This process has
@@ -88,9 +97,10 @@ impl RegisterBuilder {
     /// Pins the memory and shows it to the board.
     pub fn create(self) -> Result<Registration> {
         let (address, length) = (self.memory.cast::<u8>() as u64, self.memory.len() as u64);
-        let mut request = uapi::Register { address, length, ..uapi::Register::default() };
+        let (flags, connection) = of_connection(self.connection);
+        let mut request = uapi::Register { address, length, flags, connection, ..uapi::Register::default() };
         if self.gated {
-            request.flags = uapi::REGISTER_GATED as u32;
+            request.flags |= uapi::REGISTER_GATED as u32;
         }
         // Before it is registered: what is counted from then on may be its.
         let sound_at = AtomicU64::new(self.context.slots.revoked());

@@ -2,7 +2,7 @@
 //! Memory of another node, mapped into this process.
 
 use crate::access::Word;
-use crate::access_policy::{FULL, READ_WRITE, Secret, name_bytes};
+use crate::access_policy::{FULL, READ_WRITE, Secret, name_bytes, of_connection};
 use crate::bounds::check;
 use crate::context::Context;
 use crate::destination::Destination;
@@ -10,6 +10,7 @@ use crate::error::{Error, Object, Result, latched, status_of};
 use crate::handle::Handle;
 use crate::quiet::Scope;
 use crate::sys::{self, Mapping};
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -34,6 +35,7 @@ pub struct ImportBuilder {
     rights: Rights,
     secret: Secret,
     soft: bool,
+    connection: Option<RawFd>,
 }
 
 impl ImportBuilder {
@@ -47,6 +49,7 @@ impl ImportBuilder {
             rights: FULL,
             secret: [0; 16],
             soft: false,
+            connection: None,
         }
     }
 
@@ -76,6 +79,13 @@ impl ImportBuilder {
         self
     }
 
+    /// The name is of what the other end of this TCP connection has exported by its own descriptor
+    /// ([`ExportBuilder::connection`](crate::ExportBuilder::connection)).
+    pub fn connection(mut self, socket: RawFd) -> Self {
+        self.connection = Some(socket);
+        self
+    }
+
     /// Requests the import from the other node's board, and maps the segment. The exporting process need not run. Fails
     /// with [`Error::Import`].
     pub fn open(self) -> Result<Remote> {
@@ -96,12 +106,14 @@ impl ImportBuilder {
 
     /// Requests the import from the other node's board: the import, not mapped, and the driver's description of it.
     pub(crate) fn import(self) -> Result<(Remote, uapi::Import)> {
+        let (flags, connection) = of_connection(self.connection);
         let mut request = uapi::Import {
+            connection,
             name: name_bytes(&self.name)?,
             secret: self.secret,
             node: u32::from(self.node),
             rights: self.rights.0.into(),
-            flags: if self.soft { uapi::IMPORT_SOFT as u32 } else { 0 },
+            flags: flags | if self.soft { uapi::IMPORT_SOFT as u32 } else { 0 },
             ..uapi::Import::default()
         };
         sys::import(self.context.device.fd(), &mut request).map_err(|errno| {

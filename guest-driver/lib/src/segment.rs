@@ -2,7 +2,9 @@
 //! Exported memory: memory of this node that other nodes may access.
 
 use crate::access::Word;
-use crate::access_policy::{AccessPolicy, FULL, READ_WRITE, Secret, access_options, mode_digits, name_bytes};
+use crate::access_policy::{
+    AccessPolicy, FULL, READ_WRITE, Secret, access_options, mode_digits, name_bytes, of_connection,
+};
 use crate::bounds::check;
 use crate::context::Context;
 use crate::error::{Error, Object, Result};
@@ -13,6 +15,7 @@ use crate::remote::{ImportBuilder, Remote};
 use crate::sys::{self, Mapping};
 use crate::word_wait::Watchable;
 use rustix::io::Errno;
+use std::os::fd::RawFd;
 use std::sync::{Arc, OnceLock};
 use telegraphos_wire::{Rights, uapi};
 
@@ -40,6 +43,7 @@ pub struct ExportBuilder {
     others: Rights,
     access: AccessPolicy,
     group: Option<String>,
+    connection: Option<RawFd>,
 }
 
 impl Node {
@@ -53,6 +57,7 @@ impl Node {
             others: Rights::default(),
             access: AccessPolicy::default(),
             group: None,
+            connection: None,
         }
     }
 }
@@ -95,6 +100,14 @@ impl ExportBuilder {
         self
     }
 
+    /// The segment belongs to the TCP connection of this descriptor, which must be open still when it is created: its
+    /// name is up to eight small letters, and only who holds the other end of the connection finds it there
+    /// ([`ImportBuilder::connection`](crate::ImportBuilder::connection)).
+    pub fn connection(mut self, socket: RawFd) -> Self {
+        self.connection = Some(socket);
+        self
+    }
+
     /// The request to the driver. Fails for arguments that no driver would accept.
     fn request(&self) -> Result<uapi::Export> {
         let (owner, others) = match self.access.mode {
@@ -104,7 +117,10 @@ impl ExportBuilder {
         if self.size == 0 {
             return Err(Error::argument("the size of a segment", 0, "1 byte to the window size per node"));
         }
+        let (flags, connection) = of_connection(self.connection);
         Ok(uapi::Export {
+            flags,
+            connection,
             name: name_bytes(&self.name)?,
             secret: self.access.secret,
             length: self.size,

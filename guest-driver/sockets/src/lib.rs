@@ -24,16 +24,16 @@
 //!
 //! ```text
 //!   sender                                            receiver
-//!   has sent 4 MiB: exports control ("tcp:FD:c")
+//!   has sent 4 MiB: exports "c" of the connection, control
 //!                                                     has received 4 MiB: imports that; if there is one,
-//!                                                     registers a ring ("tcp:FD:r"), says so in control,
+//!                                                     registers a ring, "r", says so in control,
 //!                                                     and looks before it consumes from now on
 //!   sees that at its next write: imports the ring,
 //!   copies to its first word where frames begin,
 //!   and writes frames from there on
 //! ```
 //!
-//! The driver puts the ends of the connection in place of FD, so that only those who hold the two ends find each other.
+//! The driver names both by the ends of the connection, so that only those who hold the two ends find each other.
 //! The first word of the ring is there before the first frame is sent, so a receiver that looks at it behind the bytes
 //! that it has peeked at knows whether frames are among them.
 //!

@@ -17,7 +17,6 @@ use libc::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 use telegraphos::{Error, Rights};
 use telegraphos_sockets_core::{Incoming, Outgoing};
-use telegraphos_wire::names::of_connection;
 
 /// Of the sender's memory: the size of the receiver's ring, once there is one.
 const READY: u64 = 0;
@@ -82,7 +81,7 @@ pub(crate) fn offer(fd: c_int, connection: &Connection) {
     if !counts_agree(fd, Some(connection.output.bytes()), None) {
         return;
     }
-    match board.node.export(&of_connection(fd, 'c'), CONTROL).mode(0o602).nodes(&[node]).create() {
+    match board.node.export("c", CONTROL).connection(fd).mode(0o602).nodes(&[node]).create() {
         Ok(control) => {
             connection.look_at(&control);
             parts.control = Some(control);
@@ -112,7 +111,7 @@ pub(crate) fn accept(fd: c_int, connection: &Connection) {
     if !counts_agree(fd, None, Some(connection.input.bytes())) {
         return;
     }
-    let control = match board.node.import(node, &of_connection(fd, 'c')).rights(COPY).soft().open() {
+    let control = match board.node.import(node, "c").connection(fd).rights(COPY).soft().open() {
         Ok(control) => control,
         // Not yet, perhaps.
         Err(_) => return change.to(phase::RAW),
@@ -127,8 +126,7 @@ pub(crate) fn accept(fd: c_int, connection: &Connection) {
         let memory = std::ptr::slice_from_raw_parts_mut(memory.cast::<u8>(), bytes);
         // SAFETY: nothing else accesses it but this direction, which looks at what has arrived; it is unmapped
         // behind the registration's end.
-        let ring =
-            unsafe { board.node.register(memory) }.name(&of_connection(fd, 'r')).mode(0o602).nodes(&[node]).create();
+        let ring = unsafe { board.node.register(memory) }.name("r").connection(fd).mode(0o602).nodes(&[node]).create();
         Some(ring.map(|ring| (ring, size)))
     };
     let ring = match register(memory.len() as u64 - RING as u64) {
@@ -192,7 +190,7 @@ pub(crate) fn frame(fd: c_int, connection: &Connection) {
     if !counts_agree(fd, Some(begins), None) {
         return;
     }
-    let ring = match board.node.import(node, &of_connection(fd, 'r')).rights(COPY).soft().open() {
+    let ring = match board.node.import(node, "r").connection(fd).rights(COPY).soft().open() {
         Ok(ring) if ring.size() == RING as u64 + size => ring,
         Ok(ring) => return say(format_args!("descriptor {fd}: a ring of {} bytes, {size} announced", ring.size())),
         Err(error) => return report(fd, "no way to the ring", &error),

@@ -52,7 +52,7 @@ pub(super) fn export_reason(errno: Errno) -> String {
         }
         Errno::INVAL => {
             "the size must be 1 byte to the window size per node, the name 1 to 63 printable ASCII characters \
-             (tcp:FD:WHAT if it begins with tcp:), the rights known ones"
+             (of a connection 1 to 8 small letters; none begins with tcp:), the rights known ones"
                 .into()
         }
         Errno::OPNOTSUPP => Status::PrivateMemory.describe().into(),

@@ -2,6 +2,7 @@
 //! Names, secrets, nodes: which imports are admitted.
 
 use super::context::{Context, Stop, Verdict, refused, same};
+use std::os::fd::AsRawFd;
 use telegraphos::{NAME_MAX, Node, NodeId};
 use telegraphos_guest_tests::interface::call;
 use telegraphos_wire::{CStruct, uapi};
@@ -155,9 +156,13 @@ pub(crate) fn nonsense(context: &mut Context<'_>) -> Verdict {
     };
     let import = uapi::Import { name: export.name, node: node.id().into(), rights: 1, ..Default::default() };
     let invalid = Err(libc::EINVAL);
+    let null = std::fs::File::open("/dev/null")?;
+    let alone = std::net::TcpListener::bind("0.0.0.0:0")?;
     for (what, export) in [
         ("a name without end", uapi::Export { name: [b'x'; 64], ..export }),
         ("a name with something behind its end", uapi::Export { name: call::name("a\0b"), ..export }),
+        ("a name of a connection that the driver has not made", uapi::Export { name: call::name("tcp:a"), ..export }),
+        ("a descriptor without its flag", uapi::Export { connection: 1, ..export }),
         ("unknown rights of an export", uapi::Export { rights_others: 0x8000, ..export }),
     ] {
         same(what, ioctl(node, 1, &mut { export }), invalid)?;
@@ -165,10 +170,24 @@ pub(crate) fn nonsense(context: &mut Context<'_>) -> Verdict {
     for (what, import) in [
         ("unknown rights of an import", uapi::Import { rights: 0x8001, ..import }),
         ("an import without rights", uapi::Import { rights: 0, ..import }),
-        ("a reserved field", uapi::Import { reserved: 1, ..import }),
+        ("a descriptor without its flag", uapi::Import { connection: 1, ..import }),
         ("an unknown flag of an import", uapi::Import { flags: 2, ..import }),
     ] {
         same(what, ioctl(node, 3, &mut { import }), invalid)?;
+    }
+    for (what, connection, error) in [
+        ("control", null.as_raw_fd(), libc::ENOTSOCK),
+        ("control", -1, libc::EBADF),
+        ("control", alone.as_raw_fd(), libc::ENOTCONN),
+        ("controls1", alone.as_raw_fd(), libc::EINVAL),
+        ("Control", alone.as_raw_fd(), libc::EINVAL),
+        ("c:d", alone.as_raw_fd(), libc::EINVAL),
+    ] {
+        let (name, flags) = (call::name(what), uapi::NAME_OF_CONNECTION as u32);
+        let mut export = uapi::Export { name, flags, connection, ..export };
+        same(format_args!("{what:?} of descriptor {connection}"), ioctl(node, 1, &mut export), Err(error))?;
+        let mut import = uapi::Import { name, flags, connection, ..import };
+        same(format_args!("{what:?} of descriptor {connection}, to import"), ioctl(node, 3, &mut import), Err(error))?;
     }
     same("a flag for a handle", by_handle(node, 4, 0, 1), invalid)?;
     for number in [2, 4, 6] {
@@ -188,6 +207,7 @@ fn first_words(structure: &CStruct) -> usize {
     let bytes = match structure.name {
         "tg_info" => 56,
         "tg_export" => 144,
+        "tg_register" => 152,
         _ => structure.size,
     };
     bytes / 4
