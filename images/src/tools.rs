@@ -65,36 +65,15 @@ pub fn nested_cargo() -> Result<Command> {
     Ok(command)
 }
 
-/// The nested cargo that builds the guest's programs, for a target directory of this name.
+/// The nested cargo that builds the guest's programs, with the profile that the workspace has for them, for a target
+/// directory of this name.
 pub(crate) fn cargo(target: &str) -> Result<Command> {
     let root = source_root()?;
     // A relative one starts where the outer cargo was started, which is unknown here.
     let outer = environment("CARGO_TARGET_DIR").filter(|dir| dir.is_absolute());
     let target = outer.unwrap_or_else(|| root.join("target")).join(target);
     let mut command = nested_cargo()?;
-    command.args([
-        "build",
-        "--release",
-        "--locked",
-        "--message-format=json-render-diagnostics",
-        "--config",
-        "profile.release.strip=true",
-        "--config",
-        "profile.release.debug=false",
-        // To optimise across crates takes longer than these programs run.
-        "--config",
-        "profile.release.lto=false",
-        "--config",
-        "profile.release.codegen-units=16",
-        // Colours of images and dates of log lines, which take a sixth of the build to optimise, and run seldom.
-        "--config",
-        "profile.release.package.moxcms.opt-level=0",
-        "--config",
-        "profile.release.package.pxfm.opt-level=0",
-        "--config",
-        "profile.release.package.jiff.opt-level=0",
-        "--target-dir",
-    ]);
+    command.args(["build", "--profile=guest", "--locked", "--message-format=json-render-diagnostics", "--target-dir"]);
     command.arg(&target);
     Ok(command)
 }

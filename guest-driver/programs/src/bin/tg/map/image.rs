@@ -3,9 +3,11 @@
 
 use super::plan::{HEIGHT, PIXEL, Scale, Tile, WIDTH};
 use super::terrain::{self, Palette};
-use ::image::codecs::jpeg::{JpegDecoder, JpegEncoder};
-use ::image::{ColorType, ExtendedColorType, ImageDecoder};
-use std::io::Cursor;
+use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+use zune_jpeg::JpegDecoder;
+use zune_jpeg::errors::DecodeErrors;
+use zune_jpeg::zune_core::bytestream::ZCursor;
+use zune_jpeg::zune_core::colorspace::ColorSpace;
 
 /// Bytes of a JPEG, at most. Those of the map have a tenth of that.
 pub(crate) const MOST: usize = 1 << 20;
@@ -27,8 +29,11 @@ impl Image {
     /// That of a seed.
     pub(crate) fn draw(seed: u64, palette: &Palette, tile: Tile) -> Result<Image, String> {
         let mut jpeg = Vec::new();
-        JpegEncoder::new_with_quality(&mut jpeg, QUALITY)
-            .encode(&terrain::draw(seed, palette, tile), WIDTH, HEIGHT, ExtendedColorType::Rgb8)
+        let mut encoder = Encoder::new(&mut jpeg, QUALITY);
+        // Colours at full resolution, as their noise has it.
+        encoder.set_sampling_factor(SamplingFactor::R_4_4_4);
+        encoder
+            .encode(&terrain::draw(seed, palette, tile), WIDTH as u16, HEIGHT as u16, ColorType::Rgb)
             .map_err(|error| format!("tile {tile} could not be encoded: {error}"))?;
         Ok(Image::new(jpeg))
     }
@@ -56,20 +61,20 @@ impl Image {
     }
 
     fn decoded(&self) -> Result<Vec<u8>, String> {
-        let broken = |error: ::image::ImageError| format!("the JPEG is broken: {error}");
-        let decoder = JpegDecoder::new(Cursor::new(&self.jpeg)).map_err(broken)?;
+        let broken = |error: DecodeErrors| format!("the JPEG is broken: {error}");
+        let mut decoder = JpegDecoder::new(ZCursor::new(&self.jpeg));
+        decoder.decode_headers().map_err(broken)?;
         // Before anything is allocated for its pixels.
-        let (found, colours) = (decoder.dimensions(), decoder.color_type());
-        if found != (WIDTH, HEIGHT) || colours != ColorType::Rgb8 {
-            let (width, height) = found;
+        let (width, height) = decoder.dimensions().unwrap_or_default();
+        let colours = decoder.input_colorspace();
+        if (width, height) != (WIDTH as usize, HEIGHT as usize) || colours != Some(ColorSpace::YCbCr) {
+            let colours = colours.unwrap_or(ColorSpace::Unknown);
             return Err(format!(
                 "the JPEG has {width}x{height} pixels of {colours:?}: expected {WIDTH}x{HEIGHT} of {:?}",
-                ColorType::Rgb8
+                ColorSpace::YCbCr
             ));
         }
-        let mut pixels = vec![0; WIDTH as usize * HEIGHT as usize * PIXEL];
-        decoder.read_image(&mut pixels).map_err(broken)?;
-        Ok(pixels)
+        decoder.decode().map_err(broken)
     }
 }
 
@@ -142,11 +147,11 @@ mod tests {
         refused(&Image::new(vec![7; 1000]), "the JPEG is broken");
         refused(&Image::new(whole[..100].to_vec()), "the JPEG is broken");
         let mut small = Vec::new();
-        JpegEncoder::new(&mut small).encode(&[0; 12], 2, 2, ExtendedColorType::Rgb8).unwrap();
-        refused(&Image::new(small), "the JPEG has 2x2 pixels of Rgb8: expected 640x480 of Rgb8");
+        Encoder::new(&mut small, QUALITY).encode(&[0; 12], 2, 2, ColorType::Rgb).unwrap();
+        refused(&Image::new(small), "the JPEG has 2x2 pixels of YCbCr: expected 640x480 of YCbCr");
         let mut grey = Vec::new();
         let pixels = vec![0; (WIDTH * HEIGHT) as usize];
-        JpegEncoder::new(&mut grey).encode(&pixels, WIDTH, HEIGHT, ExtendedColorType::L8).unwrap();
-        refused(&Image::new(grey), "the JPEG has 640x480 pixels of L8: expected 640x480 of Rgb8");
+        Encoder::new(&mut grey, QUALITY).encode(&pixels, WIDTH as u16, HEIGHT as u16, ColorType::Luma).unwrap();
+        refused(&Image::new(grey), "the JPEG has 640x480 pixels of Luma: expected 640x480 of YCbCr");
     }
 }

@@ -3,8 +3,7 @@
 
 use super::loader::Loader;
 use super::plan::{PIXEL, Scale, Tile, WINDOW};
-use ::image::codecs::png::{CompressionType, FilterType, PngEncoder};
-use ::image::{ExtendedColorType, ImageEncoder};
+use png::{BitDepth, ColorType, Compression, Encoder, Filter};
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
@@ -83,9 +82,16 @@ impl Picture {
         let file = BufWriter::new(File::create(path).map_err(|error| refused(error.to_string()))?);
         // In the middle of those that become the same.
         let pixels: Vec<u8> = self.pixels.iter().map(|part| part & !7 | 4).collect();
-        PngEncoder::new_with_quality(file, CompressionType::Best, FilterType::Up)
-            .write_image(&pixels, WINDOW, WINDOW, ExtendedColorType::Rgb8)
-            .map_err(|error| refused(error.to_string()))
+        let mut encoder = Encoder::new(file, WINDOW, WINDOW);
+        encoder.set_color(ColorType::Rgb);
+        encoder.set_depth(BitDepth::Eight);
+        encoder.set_compression(Compression::High);
+        encoder.set_filter(Filter::Up);
+        let written = encoder.write_header().and_then(|mut writer| {
+            writer.write_image_data(&pixels)?;
+            writer.finish()
+        });
+        written.map_err(|error| refused(error.to_string()))
     }
 }
 
