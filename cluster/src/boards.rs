@@ -13,7 +13,7 @@ use std::net::Ipv4Addr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use telegraphos_device::client::{Client, ClientError, Guest};
+use telegraphos_device_client::{Client, ClientError, Guest};
 use telegraphos_fabric::control::{ControlClient, default_path};
 use telegraphos_images::{Program, Store};
 

@@ -81,7 +81,7 @@ pub enum Error {
     #[error("node {node}'s board: {source}{tail}")]
     Board {
         node: NodeLabel,
-        source: telegraphos_device::client::ClientError,
+        source: telegraphos_device_client::ClientError,
         /// The end of its log.
         tail: String,
     },

@@ -73,7 +73,7 @@ pub use process::{Memory, Process, listens_seen_by, tail};
 pub use rundir::{MachineLock, RunDir};
 pub use settings::{Accelerator, MAX_NODES, Net, Processes, Settings};
 pub use tap::{LinkCount, PacketKind};
-pub use telegraphos_device::client;
+pub use telegraphos_device_client as client;
 pub use telegraphos_fabric::control;
 pub use telegraphos_images::Progress as ProgressMode;
 

@@ -3,7 +3,8 @@
 //! benchmarks drive real boards with it, without a virtual machine.
 //!
 //! [`Client`] speaks vfio-user. [`Guest`] does what the driver does: it shares memory, programs the board, and issues
-//! admin commands.
+//! admin commands. The board is a process, or a thread of this one.
+#![forbid(unsafe_code)]
 
 use std::io::{self, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -22,8 +23,10 @@ use telegraphos_wire::queue::{FIRST, HeaderWord, Shape};
 use telegraphos_wire::regs::{self, Register};
 use telegraphos_wire::{Aperture, NodeId, Rights, Status, UNIT, WindowLayout, context, event};
 
-use crate::memory::GuestMemory;
-use crate::vfio::message::{Access, DmaMap, HEADER_LEN, Header, IrqSet, MAX_MESSAGE, command, dma_map, flag, irq_set};
+use telegraphos_device::memory::GuestMemory;
+use telegraphos_device::vfio::message::{
+    Access, DmaMap, HEADER_LEN, Header, IrqSet, MAX_MESSAGE, command, dma_map, flag, irq_set,
+};
 
 /// Time limit for every operation of a board. Generous, since machines may be loaded and a working board never reaches
 /// it.
@@ -141,8 +144,8 @@ pub struct Client {
 }
 
 impl Drop for Client {
-    /// Ends the connection, and does not only close it: a program that another thread starts has it open, too, until its
-    /// `exec`, and meanwhile the board would take no other client.
+    /// Ends the connection, and does not only close it: a program that another thread starts has it open, too, until
+    /// its `exec`, and meanwhile the board would take no other client.
     fn drop(&mut self) {
         // It fails where the board has ended it already.
         let _ = self.stream.shutdown(std::net::Shutdown::Both);

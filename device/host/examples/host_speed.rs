@@ -12,8 +12,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::thread::{Pid, gettid};
-use telegraphos_device::client::{Client, Guest, MEMORY, WINDOW, window};
 use telegraphos_device::{HibServer, Settings};
+use telegraphos_device_client::{Client, Guest, MEMORY, WINDOW, window};
 use telegraphos_fabric::{Config, Fabric};
 use telegraphos_host::Host;
 use telegraphos_testkit::eventually;

@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use telegraphos_device::HibServer;
-use telegraphos_device::client::{Client, Guest};
 use telegraphos_device::direct::MemoryServer;
+use telegraphos_device_client::{Client, Guest};
 use telegraphos_fabric::Fabric;
 use telegraphos_host::{Host, HostError, Serving};
 use telegraphos_testkit::Served;

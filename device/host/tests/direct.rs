@@ -4,11 +4,11 @@
 use std::fs::File;
 use std::path::Path;
 
-use telegraphos_device::client::{Client as BoardClient, Guest, MEMORY, window};
 use telegraphos_device::direct::{GroupMemory, MemoryServer, memory_socket};
 use telegraphos_device::memory::GuestMemory;
 use telegraphos_device::vfio::message::{DmaMap, command, dma_map};
 use telegraphos_device::{HibServer, Settings};
+use telegraphos_device_client::{Client as BoardClient, Guest, MEMORY, window};
 use telegraphos_device_core::{Step, StepResult};
 use telegraphos_fabric::control::{ControlClient, Request, Target, default_path};
 use telegraphos_fabric::{Config, Fabric};

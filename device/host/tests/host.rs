@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use telegraphos_device::client::{ClientError, Guest, MEMORY, Pages, window};
 use telegraphos_device::{HibServer, Settings};
+use telegraphos_device_client::{ClientError, Guest, MEMORY, Pages, window};
 use telegraphos_fabric::control::{ControlClient, Request, Target, default_path};
 use telegraphos_fabric::{Config, Fabric};
 use telegraphos_host::{Host, HostError, MAX_BOARDS, Serving};

@@ -14,8 +14,8 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use telegraphos_device::client::{Client, Guest, MEMORY, Pages, WINDOW, memfd, wait_for, window};
 use telegraphos_device::vfio::message::{DmaMap, DmaUnmap, command, dma_map};
+use telegraphos_device_client::{Client, Guest, MEMORY, Pages, WINDOW, memfd, wait_for, window};
 use telegraphos_testkit::Daemon;
 use telegraphos_wire::admin::{self, Command as Admin};
 use telegraphos_wire::context::{self, Argument, Launch, Operation};

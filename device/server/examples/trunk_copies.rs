@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use support::linked::{Node, Switch};
 use telegraphos_device::Settings;
-use telegraphos_device::client::{Client, Guest, MEMORY, WINDOW, window};
+use telegraphos_device_client::{Client, Guest, MEMORY, WINDOW, window};
 use telegraphos_testkit::eventually;
 use telegraphos_wire::{Rights, Status};
 

@@ -18,7 +18,6 @@
 //!   guard          hangs up on QEMU when the shell is killed
 //!   settings, cli  the command `telegraphos-hib`
 //!   attach         what attaches a board to a machine of QEMU, libvirt or virtme-ng
-//!   client         the other end of the socket, for tests and benchmarks: QEMU and the driver in miniature
 //! ```
 //!
 //! `unsafe` exists in `memory` and `guard` only.
@@ -36,7 +35,6 @@ macro_rules! limited {
 mod attach;
 mod board;
 pub mod cli;
-pub mod client;
 mod clock;
 pub mod config_space;
 pub mod direct;

@@ -101,7 +101,7 @@ impl ExportBuilder {
     }
 
     /// The segment belongs to the TCP connection of this descriptor, which must be open still when it is created: its
-    /// name is up to eight small letters, and only who holds the other end of the connection finds it there
+    /// name is up to eight small letters, and only holders of the other end of the connection find it there
     /// ([`ImportBuilder::connection`](crate::ImportBuilder::connection)).
     pub fn connection(mut self, socket: RawFd) -> Self {
         self.connection = Some(socket);

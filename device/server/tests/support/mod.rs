@@ -9,11 +9,11 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use telegraphos_device::client::{self, Client, EVENT_ENTRIES, EVENTS, Pages};
-#[allow(unused_imports, reason = "allocations.rs and the examples use some")]
-pub use telegraphos_device::client::{PATIENCE, RAM, RAM_SIZE, Reply, window};
 use telegraphos_device::vfio::message::{DmaMap, IrqSet};
 use telegraphos_device::{ServeError, Settings};
+use telegraphos_device_client::{self as client, Client, EVENT_ENTRIES, EVENTS, Pages};
+#[allow(unused_imports, reason = "allocations.rs and the examples use some")]
+pub use telegraphos_device_client::{PATIENCE, RAM, RAM_SIZE, Reply, window};
 use telegraphos_testkit::eventually;
 use telegraphos_wire::admin::{self, Command, Completion};
 use telegraphos_wire::regs::Register;

@@ -74,8 +74,8 @@ impl Crossing<'_> {
         self.pass(index, Queued { packet, members: Vec::new(), paid }, None)
     }
 
-    /// A packet arrives by `index` on `channel`: its sender's credit is used, and it is counted. Returns its bytes on the
-    /// link.
+    /// A packet arrives by `index` on `channel`: its sender's credit is used, and it is counted. Returns its bytes on
+    /// the link.
     ///
     /// # Errors
     /// The sender holds no credit of a channel that needs one, or the block is longer than it may send.

@@ -5,7 +5,7 @@ use super::figures::{Burst, Case, Figure, Figures, HOMES, Packets, Sample, best,
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use telegraphos_cluster::{Boards, Error, LinkCount, PacketKind, ProgressMode, Result, Settings};
-use telegraphos_device::client::{self, ClientError, Guest, MEMORY, Pages};
+use telegraphos_device_client::{self as client, ClientError, Guest, MEMORY, Pages};
 use telegraphos_wire::admin::COUNTERS;
 use telegraphos_wire::regs::Register;
 use telegraphos_wire::{Rights, Status, UNIT};

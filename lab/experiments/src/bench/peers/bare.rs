@@ -225,7 +225,7 @@ fn split<T: Pod>(body: &[u8]) -> Option<(T, &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use telegraphos_device::client::Client;
+    use telegraphos_device_client::Client;
 
     #[test]
     fn stores_loads_and_commands() {
