@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Everything a virtual cluster boots from: QEMU, guest kernels, the driver built for each kernel, and the guest
-//! image, all made from Debian's packages without root.
+//! image, made from Debian's packages, or with a kernel and a root of the user's, without root.
 //!
 //! From the top down:
 //!
@@ -10,7 +10,9 @@
 //! - [`Tshark`] is the same for the tests of the Wireshark dissector, [`Rust`] for the oldest compiler that must do,
 //!   [`Store::valgrind`] for the budgets of instructions.
 //! - [`LinuxSource`] is the source that a kernel with checks of its own is built from.
-//! - [`Kernel`] is a Debian kernel with the build root (headers and the compiler it needs) that fits it.
+//! - [`Kernel`] is a Debian kernel with the build root (headers and the compiler it needs) that fits it. Or it is the
+//!   user's own (`own.rs`): of a directory, the image that was built there; the host's compiler builds the driver against
+//!   that tree.
 //! - [`Guest`] is a bootable image: that kernel, a file system with busybox, the driver, the guest tools, the agent.
 //! - [`Manifest`] records which versions went into any of them.
 //!

@@ -15,6 +15,9 @@
 //!   kernels, programs  | names    of segments             net     addresses and places of the network device
 //! ```
 //!
+//! A packet kind is one entry of `kinds!` in `packet.rs`. CONTRIBUTING.md, "Where is ...?", lists what else a new kind
+//! needs.
+//!
 //! The C header of the guest driver is generated from these tables ([`header`]); a test fails when the
 //! committed header is stale. All integers are little-endian. Bytes from a guest or the wire are parsed
 //! once, by a checked `decode`; after that accessors cannot panic.

@@ -5,11 +5,11 @@
 //! |---|---|---|---|
 //! | `hib` | the parts; dispatches each event and each follow-up | every [`Event`] | all |
 //! | `control` | the register map; dispatches admin commands | accesses to BAR0, `LoadCommand` steps | all |
-//! | `requester` | imports, contexts, requests in flight, `quiet` | accesses to BAR4, replies, credits | `page_counters`, `ctx` |
+//! | `requester` | imports, contexts, send queues (a store waits there for a credit), requests in flight, `quiet` | accesses to BAR4, replies, credits | `page_counters`, `ctx` |
 //! | `launch` | atomics and copies | accesses to BAR2, block steps | `replica`, `requester`, `grants`, `ctx` |
 //! | `replica` | copies of replicated pages, and their homes | requests for such pages, class `Reflected`, steps | `requester`, `responder`, `grants`, `ctx` |
 //! | `responder` | inbound requests by source, one of each in service | class `Request`, steps | `grants`, `ctx` |
-//! | `queue` | notification queues | class `Enqueue`, steps, ARM | `grants`, `ctx` |
+//! | `queue` | notification queues; a full one stops until the driver has linked a buffer (`docs/queues.md`) | class `Enqueue`, steps, ARM | `grants`, `ctx` |
 //! | `watch` | armed words of granted pages | ARM, steps that change such pages | `grants`, `ctx` |
 //! | `grants` | granted pages, published names | admin commands | `ranges`, `ctx` |
 //! | `ranges` | granted ranges and their runs | lists of runs, steps | `ctx` |
