@@ -11,8 +11,8 @@
 //!   [`Store::valgrind`] for the budgets of instructions.
 //! - [`LinuxSource`] is the source that a kernel with checks of its own is built from.
 //! - [`Kernel`] is a Debian kernel with the build root (headers and the compiler it needs) that fits it. Or it is the
-//!   user's own (`own.rs`): of a directory, the image that was built there; the host's compiler builds the driver against
-//!   that tree.
+//!   user's own (`own.rs`): of a directory, the image that was built there; the host's compiler builds the driver
+//!   against that tree.
 //! - [`Guest`] is a bootable image: that kernel, a file system with busybox, the driver, the guest tools, the agent.
 //! - [`Manifest`] records which versions went into any of them.
 //!

@@ -16,8 +16,8 @@
 //!   kernel     system calls                                   kernel.rs
 //! ```
 //!
-//! A write of 8 KiB or more is copied by the board into a ring in the receiver's memory; then one byte of the connection
-//! announces it.
+//! A write of 8 KiB or more is copied by the board into a ring in the receiver's memory; then one byte of the
+//! connection announces it.
 //!
 //! Connections stay the kernel's, with all that it decides: addresses, readiness, order, ends, failures. What is done
 //! with a descriptor that was passed to no function here is left alone, as is every connection that is not TCP of IPv4
