@@ -32,6 +32,7 @@ static_assert(offsetof(struct tg_export, name) == offsetof(struct tg_replica, na
 /* Those that name an object, and no more than that, begin like a struct tg_handle. */
 static_assert(offsetof(struct tg_handle, handle) == offsetof(struct tg_import_state, handle));
 static_assert(offsetof(struct tg_handle, handle) == offsetof(struct tg_queue_state, handle));
+static_assert(offsetof(struct tg_handle, handle) == offsetof(struct tg_queue_pop, handle));
 static_assert(offsetof(struct tg_handle, handle) == offsetof(struct tg_replica_state, handle));
 static_assert(offsetof(struct tg_handle, handle) ==
 	      offsetof(struct tg_registration_state, handle));

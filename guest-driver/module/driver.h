@@ -1409,13 +1409,7 @@ int tg_queue_create(struct tg_call *call);
 int tg_queue_attach(struct tg_call *call);
 int tg_queue_service(struct tg_call *call);
 int tg_queue_state(struct tg_call *call);
-int tg_queue_begin(struct tg_nqueue *queue);
-void tg_queue_done(struct tg_nqueue *queue);
-unsigned int tg_queue_patience(void);
-int tg_queue_before_pop(struct tg_nqueue *queue);
-int tg_queue_after_pop(struct tg_nqueue *queue, int err);
-int tg_queue_peek(struct tg_nqueue *queue, u64 *value);
-int tg_queue_take(struct tg_nqueue *queue);
+int tg_queue_dequeue(struct tg_nqueue *queue, u64 __user *to);
 void tg_queue_event(struct tg_device *tg, u64 value);
 void tg_queues_lost(struct tg_device *tg);
 
