@@ -1145,6 +1145,23 @@ static inline loff_t tg_mmap_offset(u32 kind, u32 handle)
 }
 
 /**
+ * tg_object_named() - an object that a file may name
+ * @file: File. The caller holds map_lock.
+ * @kind: TG_MMAP_EXPORT, _IMPORT, _QUEUE, _REPLICA or _REGISTRATION.
+ * @handle: Its handle.
+ *
+ * Return: The object, or NULL if the file has no such object.
+ */
+static inline struct tg_object *tg_object_named(const struct tg_file *file, u32 kind,
+						u32 handle)
+{
+	struct tg_object *obj = xa_load(&file->tg->objects[kind], handle);
+
+	lockdep_assert_held(&file->tg->map_lock);
+	return obj && obj->file == file && obj->open ? obj : NULL;
+}
+
+/**
  * tg_pages() - pages of a mapping
  * @size: Bytes that can be mapped.
  *
@@ -1448,7 +1465,6 @@ int tg_registration_state(struct tg_call *call);
 
 /* map.c */
 int tg_mmap(struct file *filp, struct vm_area_struct *vma);
-bool tg_vma_is_window(const struct vm_area_struct *vma, const struct tg_file *file);
 
 /* ioctl.c */
 long tg_ioctl(struct file *filp, unsigned int cmd, unsigned long arg);
