@@ -55,10 +55,10 @@
  *
  * Other modules, which call the files above and are called by none of them:
  *
- * lab.c, lab_queue.c, launch.c
- *           telegraphos_lab.ko, for comparisons: dequeue and operations in the kernel
  * net.c, net_peer.c, net_multicast.c, net_data.c, net_base.c
  *           telegraphos_net.ko: the network device
+ * lab/module
+ *           telegraphos_lab.ko, for comparisons: dequeue and operations in the kernel
  *
  * Locks, outermost first:
  *

@@ -57,15 +57,17 @@ const INSIDE: &str = "build/telegraphos";
 const DRIVER: &str = "guest-driver/module";
 /// The headers that programs share with it.
 const UAPI: &str = "guest-driver/uapi";
+/// The module for comparisons.
+const LAB: &str = "lab/module";
 /// What kbuild is run in, each after those whose symbols it uses.
-const DIRECTORIES: [&str; 1] = [DRIVER];
+const DIRECTORIES: [&str; 2] = [DRIVER, LAB];
 /// Has kbuild run sparse, which looks for values of the wrong byte order in every kernel's headers since 4.10. Newer
 /// kbuild calls a script that Debian's headers lack whether sparse is usable, and continues without: hence the second
 /// variable, and the question whether it ran.
 const SPARSE: [&str; 3] = ["C=2", "KBUILD_CHECKSRC=2", "CHECK=/usr/bin/sparse"];
 /// File names of the modules, each with the directory where it is built.
 pub(crate) const MODULES: [(&str, &str); 3] =
-    [("telegraphos.ko", DRIVER), ("telegraphos_net.ko", DRIVER), ("telegraphos_lab.ko", DRIVER)];
+    [("telegraphos.ko", DRIVER), ("telegraphos_net.ko", DRIVER), ("telegraphos_lab.ko", LAB)];
 
 impl Store {
     /// The driver for a kernel, built if its sources or the kernel changed.
@@ -101,7 +103,7 @@ impl Store {
         Ok(Module { files: MODULES.map(|(name, _)| dir.join(name)), manifest, warnings })
     }
 
-    /// What sparse finds in the driver's files with mistakes, which are in different ones.
+    /// What sparse finds in the modules' files with mistakes, which are in different ones.
     pub fn sparse_finds(&self, series: KernelSeries, mistakes: &[Mistake]) -> Result<Vec<String>> {
         let kernel = self.kernel(series)?;
         let lock = self.lock()?;
@@ -109,11 +111,19 @@ impl Store {
         for mistake in mistakes {
             mistake.make(&mut sources)?;
         }
-        let objects: Vec<_> = mistakes.iter().map(|m| m.file.replace(".c", ".o")).collect();
-        let targets: Vec<_> = SPARSE.into_iter().chain(objects.iter().map(String::as_str)).collect();
-        let build = Build::run(self, &lock, &kernel, &sources, &[DRIVER], &targets)?;
-        build.sparse_ran(&kernel)?;
-        Ok(build.findings())
+        let mut found = Vec::new();
+        for directory in DIRECTORIES {
+            let files = mistakes.iter().filter_map(|m| m.file.strip_prefix(directory)?.strip_prefix('/'));
+            let objects: Vec<_> = files.map(|file| file.replace(".c", ".o")).collect();
+            if objects.is_empty() {
+                continue;
+            }
+            let targets: Vec<_> = SPARSE.into_iter().chain(objects.iter().map(String::as_str)).collect();
+            let build = Build::run(self, &lock, &kernel, &sources, &[directory], &targets)?;
+            build.sparse_ran(&kernel)?;
+            found.extend(build.findings());
+        }
+        Ok(found)
     }
 
     /// Compiles the driver's sources with `W=1`, and runs sparse over them.
@@ -183,10 +193,10 @@ impl Store {
     }
 }
 
-/// A mistake made on purpose in a copy of the driver's sources.
+/// A mistake made on purpose in a copy of the modules' sources.
 #[derive(Clone, Copy, Debug)]
 pub struct Mistake {
-    /// A C file of `guest-driver/module`.
+    /// A C file, from the project's root.
     pub file: &'static str,
     /// Text that occurs once in it.
     pub right: &'static str,
@@ -195,16 +205,15 @@ pub struct Mistake {
 
 impl Mistake {
     fn make(&self, sources: &mut BTreeMap<String, Vec<u8>>) -> Result<()> {
-        let name = format!("{DRIVER}/{}", self.file);
-        let text = String::from_utf8_lossy(sources.get(&name).map_or(&[], Vec::as_slice)).into_owned();
+        let text = String::from_utf8_lossy(sources.get(self.file).map_or(&[], Vec::as_slice)).into_owned();
         let places = text.matches(self.right).count();
         if places != 1 {
             return Err(Error::Failed(format!(
-                "{:?} occurs {places} times in {name}; expected once: name another place for the mistake",
-                self.right
+                "{:?} occurs {places} times in {}; expected once: name another place for the mistake",
+                self.right, self.file
             )));
         }
-        sources.insert(name, text.replacen(self.right, self.wrong, 1).into_bytes());
+        sources.insert(self.file.to_owned(), text.replacen(self.right, self.wrong, 1).into_bytes());
         Ok(())
     }
 }
