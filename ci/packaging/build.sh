@@ -53,7 +53,7 @@ install -m 644 "$manuals"/zsh/_* -t "$share/zsh/vendor-completions"
 install -m 644 "$manuals"/man1/*.1 -t "$tree/man"
 install -m 644 ci/packaging/systemd/*.service -t "$tree/usr/lib/systemd/system"
 install -m 644 ci/packaging/telegraphos-host.default "$tree/etc/default/telegraphos-host"
-install -m 644 guest-driver/module/{Kbuild,Makefile,*.c,*.h} -t "$tree/module"
+install -m 644 guest-driver/module/{Kbuild*,Makefile,*.c,*.h} -t "$tree/module"
 cp -r guest-driver/uapi "$tree"
 # The date of the last change, so that the same source makes the same packages.
 when=$(git log -1 --format=%cD 2>/dev/null || LC_ALL=C date -R)

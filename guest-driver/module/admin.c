@@ -61,7 +61,6 @@ int tg_status_to_errno(u32 status)
 		return tg_errnos[status];
 	return -EREMOTEIO;
 }
-EXPORT_SYMBOL_NS_GPL(tg_status_to_errno, TG_LAB_NS);
 
 static u32 *tg_admin_held(struct tg_admin *admin, u32 account, enum tg_admin_class class)
 {

@@ -32,6 +32,7 @@ static_assert(offsetof(struct tg_export, name) == offsetof(struct tg_replica, na
 /* Those that name an object, and no more than that, begin like a struct tg_handle. */
 static_assert(offsetof(struct tg_handle, handle) == offsetof(struct tg_import_state, handle));
 static_assert(offsetof(struct tg_handle, handle) == offsetof(struct tg_queue_state, handle));
+static_assert(offsetof(struct tg_handle, handle) == offsetof(struct tg_queue_pop, handle));
 static_assert(offsetof(struct tg_handle, handle) == offsetof(struct tg_replica_state, handle));
 static_assert(offsetof(struct tg_handle, handle) ==
 	      offsetof(struct tg_registration_state, handle));
@@ -96,7 +97,8 @@ enum tg_reply_when {
  * @cmd: Its request number.
  * @min_size: Bytes of the first version of its structure.
  * @flags: Those that it has.
- * @run: Handles it: 0 or a negative errno.
+ * @run: Handles it: 0; a negative errno; or TG_ERR_*, for which the caller gets what
+ *	tg_status_to_errno() makes of it.
  * @undo: Undoes it, as it was run, if its structure cannot be written back. NULL if nothing
  *	is left to do.
  * @board: Run under op_lock for reading, and only while the board is not gone.

@@ -92,7 +92,6 @@ void tg_device_check(struct tg_device *tg, unsigned long since)
 		WRITE_ONCE(tg->last_sign, jiffies);
 	}
 }
-EXPORT_SYMBOL_NS_GPL(tg_device_check, TG_LAB_NS);
 
 /* Processes that only store, or poll memory, would not notice that the board is gone. */
 #define TG_WATCH_INTERVAL (2 * HZ)

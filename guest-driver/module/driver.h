@@ -55,10 +55,10 @@
  *
  * Other modules, which call the files above and are called by none of them:
  *
- * lab.c, lab_queue.c, launch.c
- *           telegraphos_lab.ko, for comparisons: dequeue and operations in the kernel
  * net.c, net_peer.c, net_multicast.c, net_data.c, net_base.c
  *           telegraphos_net.ko: the network device
+ * lab/module
+ *           telegraphos_lab.ko, for comparisons: dequeue and operations in the kernel
  *
  * Locks, outermost first:
  *
@@ -1145,6 +1145,23 @@ static inline loff_t tg_mmap_offset(u32 kind, u32 handle)
 }
 
 /**
+ * tg_object_named() - an object that a file may name
+ * @file: File. The caller holds map_lock.
+ * @kind: TG_MMAP_EXPORT, _IMPORT, _QUEUE, _REPLICA or _REGISTRATION.
+ * @handle: Its handle.
+ *
+ * Return: The object, or NULL if the file has no such object.
+ */
+static inline struct tg_object *tg_object_named(const struct tg_file *file, u32 kind,
+						u32 handle)
+{
+	struct tg_object *obj = xa_load(&file->tg->objects[kind], handle);
+
+	lockdep_assert_held(&file->tg->map_lock);
+	return obj && obj->file == file && obj->open ? obj : NULL;
+}
+
+/**
  * tg_pages() - pages of a mapping
  * @size: Bytes that can be mapped.
  *
@@ -1409,13 +1426,7 @@ int tg_queue_create(struct tg_call *call);
 int tg_queue_attach(struct tg_call *call);
 int tg_queue_service(struct tg_call *call);
 int tg_queue_state(struct tg_call *call);
-int tg_queue_begin(struct tg_nqueue *queue);
-void tg_queue_done(struct tg_nqueue *queue);
-unsigned int tg_queue_patience(void);
-int tg_queue_before_pop(struct tg_nqueue *queue);
-int tg_queue_after_pop(struct tg_nqueue *queue, int err);
-int tg_queue_peek(struct tg_nqueue *queue, u64 *value);
-int tg_queue_take(struct tg_nqueue *queue);
+int tg_queue_dequeue(struct tg_nqueue *queue, u64 __user *to);
 void tg_queue_event(struct tg_device *tg, u64 value);
 void tg_queues_lost(struct tg_device *tg);
 
@@ -1454,7 +1465,6 @@ int tg_registration_state(struct tg_call *call);
 
 /* map.c */
 int tg_mmap(struct file *filp, struct vm_area_struct *vma);
-bool tg_vma_is_window(const struct vm_area_struct *vma, const struct tg_file *file);
 
 /* ioctl.c */
 long tg_ioctl(struct file *filp, unsigned int cmd, unsigned long arg);

@@ -333,7 +333,8 @@ static int tg_ioctl_of(const struct tg_ioctl *ops, u32 count, unsigned int nr, u
 	if (call->arg.head.flags & ~op->flags)
 		return -EINVAL;
 	call->op = op;
-	return tg_ioctl_finish(call, tg_ioctl_run(call, op->run));
+	err = tg_ioctl_run(call, op->run);
+	return tg_ioctl_finish(call, err > 0 ? tg_status_to_errno(err) : err);
 }
 
 /**

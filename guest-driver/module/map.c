@@ -330,26 +330,6 @@ static const struct vm_operations_struct tg_vm_ops = {
 	.fault = tg_fault,
 };
 
-/**
- * tg_vma_is_window() - whether stores to a mapping go to imported memory
- * @vma: Mapping. The caller holds its mmap_lock.
- * @file: File.
- *
- * Return: True for the plain window of an import of this file that is not mapped directly.
- */
-bool tg_vma_is_window(const struct vm_area_struct *vma, const struct tg_file *file)
-{
-	unsigned long kind = vma->vm_pgoff >> TG_PGOFF_KIND_SHIFT;
-	const struct tg_remote *remote;
-
-	if (vma->vm_ops != &tg_vm_ops || vma->vm_file->private_data != file ||
-	    (kind != TG_MMAP_IMPORT && kind != TG_MMAP_REPLICA_WINDOW))
-		return false;
-	remote = tg_remote_of((struct tg_object *)vma->vm_private_data);
-	return !READ_ONCE(remote->direct) || READ_ONCE(remote->trapped);
-}
-EXPORT_SYMBOL_NS_GPL(tg_vma_is_window, TG_LAB_NS);
-
 /*
  * The flags that an import's rights deny, or need, in a mapping of one of its windows: 0, or
  * -EACCES if the import does not have this window.

@@ -34,7 +34,6 @@ void tg_object_put(struct tg_object *obj)
 {
 	kref_put(&obj->ref, tg_object_release);
 }
-EXPORT_SYMBOL_NS_GPL(tg_object_put, TG_LAB_NS);
 
 static void tg_object_uncharge(struct tg_object *obj)
 {
@@ -188,15 +187,12 @@ struct tg_object *tg_object_find(struct tg_file *file, u32 kind, u32 handle)
 	/* Of mmap() it is a part of the offset. */
 	kind = array_index_nospec(kind, TG_OBJECT_KINDS);
 	down_read(&file->tg->map_lock);
-	obj = xa_load(&file->tg->objects[kind], handle);
-	if (obj && obj->file == file && obj->open)
+	obj = tg_object_named(file, kind, handle);
+	if (obj)
 		kref_get(&obj->ref);
-	else
-		obj = NULL;
 	up_read(&file->tg->map_lock);
 	return obj;
 }
-EXPORT_SYMBOL_NS_GPL(tg_object_find, TG_LAB_NS);
 
 /**
  * tg_object_kill_locked() - closes an object and zaps its mappings

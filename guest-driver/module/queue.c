@@ -24,13 +24,16 @@
  * A process that writes wrong values damages this queue only, to which it has the rights.
  *
  * All work on a queue is done under its lock: by a worker, after an event, the exit of a
- * process or too long a wait, or by a process in TG_IOCTL_QUEUE_SERVICE, or in
- * TG_IOCTL_QUEUE_POP of telegraphos_lab.ko. The kernel's own dequeue is BUSY like any other,
- * under an owner number that no process has.
+ * process or too long a wait, or by a process in TG_IOCTL_QUEUE_SERVICE, or for which
+ * tg_queue_dequeue() dequeues. That is BUSY like any other consumer, under an owner number
+ * that no process has.
  */
+#include <linux/delay.h>
 #include <linux/log2.h>
 #include <linux/moduleparam.h>
+#include <linux/sched/signal.h>
 #include <linux/slab.h>
+#include <linux/uaccess.h>
 
 #include "call.h"
 #include "driver.h"
@@ -38,6 +41,13 @@
 
 #define TG_QUEUE_HOLD_MIN 1
 #define TG_QUEUE_HOLD_MAX 60000
+
+/* Attempts to change a word that a process may change all the time. */
+#define TG_STATE_ATTEMPTS 1024
+
+/* Pauses between attempts to dequeue while consumers are BUSY, in microseconds. */
+#define TG_DEQUEUE_PAUSE_MIN 20
+#define TG_DEQUEUE_PAUSE_MAX 1000
 
 static const struct tg_object_ops tg_queue_ops;
 
@@ -318,13 +328,11 @@ void tg_queue_event(struct tg_device *tg, u64 value)
 	up_read(&tg->map_lock);
 }
 
-/**
- * tg_queue_begin() - takes the locks for work on a queue that has not ended
- * @queue: Queue.
- *
- * Return: 0; -EBADF if it is closed; -EINTR if killed; -ENODEV if the board is gone.
+/*
+ * Takes the locks for work on a queue that has not ended: 0; -EBADF if it is closed; -EINTR if
+ * killed; -ENODEV if the board is gone.
  */
-int tg_queue_begin(struct tg_nqueue *queue)
+static int tg_queue_begin(struct tg_nqueue *queue)
 {
 	struct tg_device *tg = queue->seg.obj.tg;
 	int err;
@@ -339,18 +347,13 @@ int tg_queue_begin(struct tg_nqueue *queue)
 		up_read(&tg->op_lock);
 	return err;
 }
-EXPORT_SYMBOL_NS_GPL(tg_queue_begin, TG_LAB_NS);
 
-/**
- * tg_queue_done() - mirror of tg_queue_begin()
- * @queue: Queue.
- */
-void tg_queue_done(struct tg_nqueue *queue)
+/* Mirror of tg_queue_begin(). */
+static void tg_queue_done(struct tg_nqueue *queue)
 {
 	mutex_unlock(&queue->lock);
 	up_read(&queue->seg.obj.tg->op_lock);
 }
-EXPORT_SYMBOL_NS_GPL(tg_queue_done, TG_LAB_NS);
 
 static bool tg_queue_may_continue(struct tg_nqueue *queue)
 {
@@ -389,42 +392,59 @@ int tg_queue_service(struct tg_call *call)
 	}
 }
 
-/**
- * tg_queue_patience() - how long a consumer may be BUSY
- *
- * Return: Milliseconds.
- */
-unsigned int tg_queue_patience(void)
+/* The kernel becomes BUSY: 0, or -EBUSY if that is not possible now. */
+static int tg_queue_enter(struct tg_nqueue *queue)
 {
-	return READ_ONCE(queue_hold_ms);
-}
-EXPORT_SYMBOL_NS_GPL(tg_queue_patience, TG_LAB_NS);
+	const s64 busy = (s64)((u64)TG_OWNER_KERNEL << TG_QUEUE_OWNER_SHIFT) | TG_QUEUE_BUSY;
+	atomic64_t *word = tg_queue_word(queue);
+	s64 state = atomic64_read(word);
+	int i;
 
-/**
- * tg_queue_before_pop() - handles events and overflows before the kernel dequeues
- * @queue: Queue, begun.
- *
- * Return: 0; -EBUSY if a consumer is BUSY; -EIO if it is dead; or another negative errno.
- */
-int tg_queue_before_pop(struct tg_nqueue *queue)
+	for (i = 0; i < TG_STATE_ATTEMPTS; i++) {
+		if (state & (TG_QUEUE_BUSY | TG_QUEUE_FULL))
+			return -EBUSY;
+		if (atomic64_try_cmpxchg(word, &state, lower_32_bits(state) | busy))
+			return 0;
+	}
+	return -EBUSY;
+}
+
+/* Takes the oldest element, if it can be copied to the caller: as tg_queue_dequeue(). */
+static int tg_queue_take(struct tg_nqueue *queue, u64 __user *to)
 {
+	u64 value;
+	int err;
+
+	err = tg_buffers_peek(&queue->buffers, &value);
+	if (err <= 0)
+		return err ? -EIO : -EAGAIN;
+	/* Another process may delay a page fault: none under these locks. */
+	pagefault_disable();
+	err = put_user(value, to);
+	pagefault_enable();
+	if (err)
+		return -EFAULT;
+	return tg_buffers_take(&queue->buffers) ? -EIO : 0;
+}
+
+/* One attempt of tg_queue_dequeue(): -EBUSY if a consumer is BUSY. */
+static int tg_queue_try_dequeue(struct tg_nqueue *queue, u64 __user *to)
+{
+	int err;
+
+	lockdep_assert_held(&queue->lock);
 	tg_queue_drain_events(queue);
 	/* While senders are held back, only a dequeue makes room. */
-	if (!queue->status && !queue->waits && queue->handler.stage == TG_STAGE_HELD)
-		return 0;
-	return tg_queue_handle(queue);
-}
-EXPORT_SYMBOL_NS_GPL(tg_queue_before_pop, TG_LAB_NS);
-
-/**
- * tg_queue_after_pop() - handles events and overflows after the kernel has dequeued
- * @queue: Queue, begun.
- * @err: Result of the dequeue.
- *
- * Return: @err, or -EBUSY if it was empty and is not any more.
- */
-int tg_queue_after_pop(struct tg_nqueue *queue, int err)
-{
+	if (queue->status || queue->waits || queue->handler.stage != TG_STAGE_HELD) {
+		err = tg_queue_handle(queue);
+		if (err)
+			return err;
+	}
+	err = tg_queue_enter(queue);
+	if (err)
+		return err;
+	err = tg_queue_take(queue, to);
+	atomic64_fetch_and((u32)~TG_QUEUE_BUSY, tg_queue_word(queue));
 	if (err == -EIO)
 		tg_queue_die(queue, TG_ERR_QUEUE_HEADER, true);
 	if (!queue->status && queue->handler.stage == TG_STAGE_RUNNING)
@@ -434,32 +454,40 @@ int tg_queue_after_pop(struct tg_nqueue *queue, int err)
 		err = -EBUSY;
 	return err;
 }
-EXPORT_SYMBOL_NS_GPL(tg_queue_after_pop, TG_LAB_NS);
 
 /**
- * tg_queue_peek() - reads the oldest element
- * @queue: Queue, begun, in which the kernel is BUSY.
- * @value: The element.
+ * tg_queue_dequeue() - takes the oldest element out, for the calling process
+ * @queue: Queue.
+ * @to: Memory of the process to which the element is copied.
  *
- * Return: 1; 0 if the queue is empty; negative if a header is not sound.
+ * Waits, killably, while a consumer is dequeueing, at most for about twice
+ * queue_hold_ms. An element that cannot be copied stays.
+ *
+ * Return: 0; -EAGAIN if the queue is empty; -EBUSY if others dequeued all the time; -EFAULT
+ * if the page of @to is not present; -EBADF if the queue is closed; -EIO if it is dead;
+ * -EINTR if killed; -ENODEV if the board is gone.
  */
-int tg_queue_peek(struct tg_nqueue *queue, u64 *value)
+int tg_queue_dequeue(struct tg_nqueue *queue, u64 __user *to)
 {
-	return tg_buffers_peek(&queue->buffers, value);
-}
-EXPORT_SYMBOL_NS_GPL(tg_queue_peek, TG_LAB_NS);
+	unsigned long end = jiffies + 2 * msecs_to_jiffies(READ_ONCE(queue_hold_ms));
+	unsigned long pause = TG_DEQUEUE_PAUSE_MIN;
+	int err;
 
-/**
- * tg_queue_take() - takes the oldest element out
- * @queue: As tg_queue_peek(), which has found one.
- *
- * Return: 0, or negative if a header is not sound.
- */
-int tg_queue_take(struct tg_nqueue *queue)
-{
-	return tg_buffers_take(&queue->buffers);
+	for (;;) {
+		err = tg_queue_begin(queue);
+		if (err)
+			return err;
+		err = tg_queue_try_dequeue(queue, to);
+		tg_queue_done(queue);
+		if (err != -EBUSY || time_after(jiffies, end))
+			return err;
+		if (fatal_signal_pending(current))
+			return -EINTR;
+		usleep_range(pause, 2 * pause);
+		pause = min_t(unsigned long, 2 * pause, TG_DEQUEUE_PAUSE_MAX);
+	}
 }
-EXPORT_SYMBOL_NS_GPL(tg_queue_take, TG_LAB_NS);
+EXPORT_SYMBOL_NS_GPL(tg_queue_dequeue, TG_LAB_NS);
 
 /**
  * tg_queue_state() - TG_IOCTL_QUEUE_STATE

@@ -242,7 +242,7 @@ impl Store {
                 image.file(&inside, 0o755, read(&path)?);
             }
             image.file(userland::PCI_IDS, 0o644, read(&userland.root.join(userland::PCI_IDS))?);
-            for (name, content) in MODULES.iter().zip(&kos).filter(|_| module.is_some()) {
+            for ((name, _), content) in MODULES.iter().zip(&kos).filter(|_| module.is_some()) {
                 image.file(&format!("usr/lib/telegraphos/{name}"), 0o644, content.as_slice());
             }
             image.file("usr/lib/telegraphos/libtelegraphos-preload.so", 0o755, preload.as_slice());

@@ -51,14 +51,23 @@ impl fmt::Display for Report {
     }
 }
 
-/// Directory of the copied sources inside a build root. `module` and `uapi` keep their places to each other.
-const INSIDE: &str = "build/guest-driver";
+/// Directory of the copied sources inside a build root. They have the same places in it as in the project.
+const INSIDE: &str = "build/telegraphos";
+/// The driver.
+const DRIVER: &str = "guest-driver/module";
+/// The headers that programs share with it.
+const UAPI: &str = "guest-driver/uapi";
+/// The module for comparisons.
+const LAB: &str = "lab/module";
+/// What kbuild is run in, each after those whose symbols it uses.
+const DIRECTORIES: [&str; 2] = [DRIVER, LAB];
 /// Has kbuild run sparse, which looks for values of the wrong byte order in every kernel's headers since 4.10. Newer
 /// kbuild calls a script that Debian's headers lack whether sparse is usable, and continues without: hence the second
 /// variable, and the question whether it ran.
 const SPARSE: [&str; 3] = ["C=2", "KBUILD_CHECKSRC=2", "CHECK=/usr/bin/sparse"];
-/// File names of the modules.
-pub(crate) const MODULES: [&str; 3] = ["telegraphos.ko", "telegraphos_net.ko", "telegraphos_lab.ko"];
+/// File names of the modules, each with the directory where it is built.
+pub(crate) const MODULES: [(&str, &str); 3] =
+    [("telegraphos.ko", DRIVER), ("telegraphos_net.ko", DRIVER), ("telegraphos_lab.ko", LAB)];
 
 impl Store {
     /// The driver for a kernel, built if its sources or the kernel changed.
@@ -78,23 +87,23 @@ impl Store {
         let (dir, manifest) = self.artefact(&format!("module/{}-{}", kernel.name, &key[..16]), |lock, at| {
             self.forget_old("module", &kernel.name);
             let step = self.progress.step(format!("Building the driver for {}", kernel.release), None);
-            let build = Build::run(self, lock, kernel, &sources, &["W=1", "modules"])?.success(kernel)?;
+            let build = Build::run(self, lock, kernel, &sources, &DIRECTORIES, &["W=1", "modules"])?.success(kernel)?;
             let mut files = Vec::new();
-            for name in MODULES {
-                let made = build.place.0.join("module").join(name);
+            for (name, directory) in MODULES {
+                let made = build.place.0.join(directory).join(name);
                 fs::copy(&made, at.join(name)).map_err(Error::io("the build left no module to copy:", &made))?;
                 files.push(FileRecord::of(at, name)?);
             }
-            files::write(&at.join("warnings"), findings(&build.log).join("\n").as_bytes())?;
+            files::write(&at.join("warnings"), build.findings().join("\n").as_bytes())?;
             step.done();
             Ok(Manifest { files, ..Manifest::of(format!("driver built for {}", kernel.release), []) })
         })?;
         let warnings = fs::read_to_string(dir.join("warnings")).unwrap_or_default();
         let warnings = warnings.lines().map(str::to_owned).collect();
-        Ok(Module { files: MODULES.map(|name| dir.join(name)), manifest, warnings })
+        Ok(Module { files: MODULES.map(|(name, _)| dir.join(name)), manifest, warnings })
     }
 
-    /// What sparse finds in the driver's files with mistakes, which are in different ones.
+    /// What sparse finds in the modules' files with mistakes, which are in different ones.
     pub fn sparse_finds(&self, series: KernelSeries, mistakes: &[Mistake]) -> Result<Vec<String>> {
         let kernel = self.kernel(series)?;
         let lock = self.lock()?;
@@ -102,11 +111,19 @@ impl Store {
         for mistake in mistakes {
             mistake.make(&mut sources)?;
         }
-        let objects: Vec<_> = mistakes.iter().map(|m| m.file.replace(".c", ".o")).collect();
-        let targets: Vec<_> = SPARSE.into_iter().chain(objects.iter().map(String::as_str)).collect();
-        let build = Build::run(self, &lock, &kernel, &sources, &targets)?;
-        build.sparse_ran(&kernel)?;
-        Ok(findings(&build.log))
+        let mut found = Vec::new();
+        for directory in DIRECTORIES {
+            let files = mistakes.iter().filter_map(|m| m.file.strip_prefix(directory)?.strip_prefix('/'));
+            let objects: Vec<_> = files.map(|file| file.replace(".c", ".o")).collect();
+            if objects.is_empty() {
+                continue;
+            }
+            let targets: Vec<_> = SPARSE.into_iter().chain(objects.iter().map(String::as_str)).collect();
+            let build = Build::run(self, &lock, &kernel, &sources, &[directory], &targets)?;
+            build.sparse_ran(&kernel)?;
+            found.extend(build.findings());
+        }
+        Ok(found)
     }
 
     /// Compiles the driver's sources with `W=1`, and runs sparse over them.
@@ -116,20 +133,21 @@ impl Store {
         let lock = self.lock()?;
         let mut report = Report::default();
         let step = self.progress.step(format!("Checking the driver against {}", kernel.release), None);
-        let checked = Build::run(self, &lock, &kernel, &sources, &[&["W=1"], &SPARSE[..], &["modules"]].concat())?;
+        let run = |targets: &[&str]| Build::run(self, &lock, &kernel, &sources, &DIRECTORIES, targets);
+        let checked = run(&[&["W=1"], &SPARSE[..], &["modules"]].concat())?;
         let version = |m: &Manifest, name| m.package(name).map(|p| p.version.clone()).unwrap_or_default();
         let sparse = format!("sparse {}", version(&kernel.manifest, "sparse"));
         // A sparse older than the kernel stops in its headers, and does not reach the driver.
-        let stop = checked.log.lines().find(|l| l.starts_with("/usr/src/") && l.contains(" error: "));
+        let stop = checked.lines().find(|l| l.starts_with("/usr/src/") && l.contains(" error: "));
         let (build, sparse) = if let Some(stop) = stop {
             let sparse = format!("NOT {sparse}, which cannot read this kernel's headers ({stop})");
-            (Build::run(self, &lock, &kernel, &sources, &["W=1", "modules"])?.success(&kernel)?, sparse)
+            (run(&["W=1", "modules"])?.success(&kernel)?, sparse)
         } else {
             let checked = checked.success(&kernel)?;
             checked.sparse_ran(&kernel)?;
             (checked, sparse)
         };
-        report.findings.extend(findings(&build.log));
+        report.findings.extend(build.findings());
         report.ran.extend([format!("gcc W=1 for {}", kernel.release), sparse]);
         step.done();
         Ok(report)
@@ -175,10 +193,10 @@ impl Store {
     }
 }
 
-/// A mistake made on purpose in a copy of the driver's sources.
+/// A mistake made on purpose in a copy of the modules' sources.
 #[derive(Clone, Copy, Debug)]
 pub struct Mistake {
-    /// A C file of `guest-driver/module`.
+    /// A C file, from the project's root.
     pub file: &'static str,
     /// Text that occurs once in it.
     pub right: &'static str,
@@ -187,30 +205,31 @@ pub struct Mistake {
 
 impl Mistake {
     fn make(&self, sources: &mut BTreeMap<String, Vec<u8>>) -> Result<()> {
-        let name = format!("module/{}", self.file);
-        let text = String::from_utf8_lossy(sources.get(&name).map_or(&[], Vec::as_slice)).into_owned();
+        let text = String::from_utf8_lossy(sources.get(self.file).map_or(&[], Vec::as_slice)).into_owned();
         let places = text.matches(self.right).count();
         if places != 1 {
             return Err(Error::Failed(format!(
-                "{:?} occurs {places} times in guest-driver/{name}; expected once: name another place for the mistake",
-                self.right
+                "{:?} occurs {places} times in {}; expected once: name another place for the mistake",
+                self.right, self.file
             )));
         }
-        sources.insert(name, text.replacen(self.right, self.wrong, 1).into_bytes());
+        sources.insert(self.file.to_owned(), text.replacen(self.right, self.wrong, 1).into_bytes());
         Ok(())
     }
 }
 
-/// The driver's sources by path below `guest-driver`.
+/// The sources of the modules, by path below the project's root.
 fn sources() -> Result<BTreeMap<String, Vec<u8>>> {
-    let base = source_root()?.join("guest-driver");
+    let base = source_root()?;
     let mut found = BTreeMap::new();
-    for dir in ["module", "uapi"] {
-        collect(&base, &base.join(dir), &mut found)?;
+    for directory in DIRECTORIES.into_iter().chain([UAPI]) {
+        collect(&base, &base.join(directory), &mut found)?;
     }
-    if !found.contains_key("module/Kbuild") && !found.contains_key("module/Makefile") {
-        let remedy = "check out the whole project, or set TELEGRAPHOS_SOURCE to where it is";
-        return Err(Error::missing("the guest driver's Kbuild", base.join("module"), remedy));
+    for directory in DIRECTORIES {
+        if !["Kbuild", "Makefile"].iter().any(|name| found.contains_key(&format!("{directory}/{name}"))) {
+            let remedy = "check out the whole project, or set TELEGRAPHOS_SOURCE to where it is";
+            return Err(Error::missing(format!("the Kbuild of {directory}"), base.join(directory), remedy));
+        }
     }
     Ok(found)
 }
@@ -255,13 +274,12 @@ impl Drop for Sources {
     }
 }
 
-/// One run of kbuild inside a kernel's root, or beside its tree. What it made is gone when this is dropped.
+/// Runs of kbuild inside a kernel's root, or beside its tree. What they made is gone when this is dropped.
 struct Build {
     place: Sources,
     _scratch: Option<tempfile::TempDir>,
-    output: exec::Output,
-    /// Everything it said.
-    log: String,
+    /// What they said, by directory. None follows one that has failed.
+    runs: Vec<(&'static str, exec::Output)>,
 }
 
 impl Build {
@@ -270,72 +288,115 @@ impl Build {
         lock: &Lock,
         kernel: &Kernel,
         sources: &BTreeMap<String, Vec<u8>>,
+        directories: &[&'static str],
         targets: &[&str],
     ) -> Result<Build> {
+        let (place, scratch) = match &kernel.headers {
+            Headers::Root(root) => (Sources::lay(root, sources)?, None),
+            Headers::Tree(_) => {
+                let scratch = store.temporary(lock)?;
+                (Sources::lay(scratch.path(), sources)?, Some(scratch))
+            }
+            Headers::Missing(why) => return Err(Error::Failed(why.clone())),
+        };
+        let mut build = Build { place, _scratch: scratch, runs: Vec::new() };
+        for directory in directories {
+            let output = build.make(store, kernel, directory, targets)?;
+            let ends = !output.status.success();
+            build.runs.push((directory, output));
+            if ends {
+                break;
+            }
+        }
+        Ok(build)
+    }
+
+    fn make(&self, store: &Store, kernel: &Kernel, directory: &str, targets: &[&str]) -> Result<exec::Output> {
         let jobs = format!("-j{}", std::thread::available_parallelism().map_or(1, |n| n.get()));
-        let (place, scratch, output) = match &kernel.headers {
+        match &kernel.headers {
             Headers::Root(root) => {
-                let place = Sources::lay(root, sources)?;
                 let headers = format!("/usr/src/linux-headers-{}", kernel.release);
-                let directory = format!("M=/{INSIDE}/module");
+                let directory = format!("M=/{INSIDE}/{directory}");
                 // W=1 needs scripts/kernel-doc, which Debian's headers lack; check_module runs it separately.
                 let mut argv = vec!["/usr/bin/make", "-C", &headers, &directory, &jobs, "cmd_checkdoc="];
                 argv.extend(targets);
-                (place, None, chroot::run(store, root, Owners::Root, &argv)?)
+                chroot::run(store, root, Owners::Root, &argv)
             }
             Headers::Tree(tree) => {
-                let scratch = store.temporary(lock)?;
-                let place = Sources::lay(scratch.path(), sources)?;
                 let mut make = Command::new("make");
-                make.arg("-C").arg(tree).arg(format!("M={}", place.0.join("module").display()));
+                make.arg("-C").arg(tree).arg(format!("M={}", self.place.0.join(directory).display()));
                 make.arg(&jobs).args(["LOCALVERSION=", "cmd_checkdoc="]).args(targets).env("LC_ALL", "C");
                 if kernel.config.as_ref().is_some_and(|config| config.has("CC_IS_CLANG")) {
                     make.arg("LLVM=1");
                 }
-                (place, Some(scratch), exec::run(&mut make, &store.cancel, || ())?)
+                exec::run(&mut make, &store.cancel, || ())
             }
-            Headers::Missing(why) => return Err(Error::Failed(why.clone())),
-        };
-        let log = format!("{}{}", output.stdout, output.stderr);
-        Ok(Build { place, _scratch: scratch, output, log })
+            Headers::Missing(why) => Err(Error::Failed(why.clone())),
+        }
+    }
+
+    /// Everything that they said.
+    fn lines(&self) -> impl Iterator<Item = &str> {
+        self.runs.iter().flat_map(|(_, output)| lines(output))
+    }
+
+    /// Complaints about the modules' files, not about the kernel's headers.
+    fn findings(&self) -> Vec<String> {
+        let mut findings = Vec::new();
+        for (directory, output) in &self.runs {
+            findings.extend(lines(output).filter_map(|line| finding(directory, line)));
+        }
+        findings
     }
 
     fn sparse_ran(&self, kernel: &Kernel) -> Result<()> {
-        if self.log.lines().any(|l| l.trim_start().starts_with("CHECK ")) {
-            return Ok(());
-        }
-        Err(Error::build(format!("running sparse for {}", kernel.release), "it did not run", self.log.as_str()))
+        let without = |(_, output): &&(_, exec::Output)| !lines(output).any(|l| l.trim_start().starts_with("CHECK "));
+        let Some((directory, output)) = self.runs.iter().find(without) else { return Ok(()) };
+        let what = format!("running sparse in {directory} for {}", kernel.release);
+        Err(Error::build(what, "it did not run", format!("{}{}", output.stdout, output.stderr)))
     }
 
     fn success(self, kernel: &Kernel) -> Result<Build> {
-        if self.output.status.success() {
-            return Ok(self);
+        match self.runs.last() {
+            Some((directory, output)) if !output.status.success() => {
+                Err(output.failed(format!("building {directory} for {}", kernel.release), 40))
+            }
+            _ => Ok(self),
         }
-        Err(self.output.failed(format!("building the driver for {}", kernel.release), 40))
     }
 }
 
-/// Complaints about the driver's files, not about the kernel's headers.
-fn findings(log: &str) -> Vec<String> {
-    log.lines().filter_map(finding).collect()
+fn lines(output: &exec::Output) -> impl Iterator<Item = &str> {
+    output.stdout.lines().chain(output.stderr.lines())
 }
 
-fn finding(line: &str) -> Option<String> {
+/// A complaint about a file of the project, which is named from its root, by kbuild run in a directory of it.
+fn finding(directory: &str, line: &str) -> Option<String> {
     if line.starts_with("WARNING: modpost:") || line.starts_with("ERROR: modpost:") {
         return Some(line.to_owned());
     }
     if !line.contains("warning:") && !line.contains("error:") {
         return None;
     }
-    if let Some(inside) = line.strip_prefix("/").and_then(|l| l.strip_prefix(INSIDE)) {
-        return Some(inside.trim_start_matches('/').to_owned());
+    let (file, rest) = line.split_once(':')?;
+    let path = match file.split_once(&format!("/{INSIDE}/")) {
+        Some((_, inside)) => inside.to_owned(),
+        // Newer kbuild works in the module's directory and names files from there.
+        None if !file.starts_with('/') && (file.ends_with(".c") || file.ends_with(".h")) => {
+            format!("{directory}/{file}")
+        }
+        None => return None,
+    };
+    let mut names = Vec::new();
+    for name in path.split('/') {
+        match name {
+            ".." => drop(names.pop()),
+            "." => {}
+            name => names.push(name),
+        }
     }
-    // Newer kbuild works in the module's directory and names files from there.
-    let (file, _) = line.split_once(':')?;
-    let own = !file.starts_with('/') && (file.ends_with(".c") || file.ends_with(".h"));
-    own.then(|| line.strip_prefix("../").map_or_else(|| format!("module/{line}"), str::to_owned))
+    Some(format!("{}:{rest}", names.join("/")))
 }
-
 /// perl and the kernel's checkpatch.
 fn fetch_checks(store: &Store, lock: &Lock, at: &Path) -> Result<Manifest> {
     const PREFIX: &str = "linux-source-";
@@ -382,21 +443,23 @@ mod tests {
     #[test]
     fn only_findings_in_our_own_files_count() {
         let log = "\
-/build/guest-driver/module/main.c:7:5: warning: no previous prototype for 'f' [-Wmissing-prototypes]
+/build/telegraphos/guest-driver/module/main.c:7:5: warning: no previous prototype for 'f' [-Wmissing-prototypes]
 /usr/src/linux-headers-6.12/include/linux/x.h:1:1: warning: in a header
-  CC [M]  /build/guest-driver/module/main.o
-WARNING: modpost: missing MODULE_DESCRIPTION() in /build/guest-driver/module/telegraphos.o
-/build/guest-driver/module/main.c:9:20: error: incompatible types
+  CC [M]  /build/telegraphos/guest-driver/module/main.o
+WARNING: modpost: missing MODULE_DESCRIPTION() in /build/telegraphos/guest-driver/module/telegraphos.o
+/build/telegraphos/lab/module/../../guest-driver/module/driver.h:9:20: error: incompatible types
+/tmp/scratch/build/telegraphos/guest-driver/module/main.c:1:1: warning: beside a tree
 main.c:25:5: warning: symbol 'f' was not declared. Should it be static?
-../uapi/telegraphos.h:3:1: warning: as newer kbuild has it
+../../guest-driver/uapi/telegraphos.h:3:1: warning: as newer kbuild has it
 warning: the compiler differs from the one used to build the kernel
 make[2]: warning: Clock skew detected.
 ";
-        let found = findings(log);
-        assert_eq!(found.len(), 5, "{found:?}");
-        assert!(found[0].starts_with("module/main.c:7:5: warning:"));
-        assert!(found[3].starts_with("module/main.c:25:5: warning:"));
-        assert!(found[4].starts_with("uapi/telegraphos.h:3:1: warning:"));
+        let found: Vec<String> = log.lines().filter_map(|line| finding("lab/module", line)).collect();
+        let files: Vec<&str> = found.iter().filter_map(|line| Some(line.split_once(':')?.0)).collect();
+        let driver = "guest-driver/module/main.c";
+        let [header, shared] = ["guest-driver/module/driver.h", "guest-driver/uapi/telegraphos.h"];
+        assert_eq!(files, [driver, "WARNING", header, driver, "lab/module/main.c", shared], "{found:?}");
+        assert!(found[0].starts_with("guest-driver/module/main.c:7:5: warning: no previous"), "{found:?}");
     }
 
     #[test]

@@ -13,7 +13,7 @@
 static const struct tg_ioctl tg_lab_ioctls[] = {
 	TG_IOCTL(TG_IOCTL_LAUNCH, tg_launch, tg_launch, slot, .reply = TG_REPLY_ALWAYS),
 	TG_IOCTL(TG_IOCTL_QUEUE_POP, tg_queue_pop, tg_queue_pop, value,
-		 .reply = TG_REPLY_BY_HANDLER),
+		 .reply = TG_REPLY_BY_HANDLER, .kind = TG_MMAP_QUEUE),
 };
 
 static bool kernel;

@@ -131,10 +131,12 @@ static u32 tg_launch_op(const struct tg_launch *arg)
 	return arg->operation & 0xff;
 }
 
+/* The result of a call with a status of the board, which can be any number. */
 static int tg_launch_status(struct tg_launch *arg, u32 status)
 {
+	static_assert(TG_OK == 0);
 	arg->status = status;
-	return tg_status_to_errno(status);
+	return min_t(u32, status, S32_MAX);
 }
 
 static bool tg_launch_is_valid(const struct tg_launch *arg)
@@ -153,21 +155,19 @@ static bool tg_launch_is_valid(const struct tg_launch *arg)
 	}
 }
 
-/* Whether the file may launch through an import: 0 or a negative errno. */
+/* Whether the file may launch through an import: 0, TG_ERR_*, or a negative errno. */
 static int tg_launch_import(struct tg_file *file, struct tg_launch *arg, u32 handle)
 {
-	struct tg_object *obj = tg_object_find(file, TG_MMAP_IMPORT, handle);
+	const struct tg_object *obj;
 	u32 status = TG_OK;
 
-	if (!obj)
-		return -EBADF;
-	/* As its window, which is SIGBUS now. */
 	down_read(&file->tg->map_lock);
-	if (obj->dead)
+	obj = tg_object_named(file, TG_MMAP_IMPORT, handle);
+	/* As its window, which is SIGBUS now. */
+	if (obj && obj->dead)
 		status = tg_remote_of(obj)->status;
 	up_read(&file->tg->map_lock);
-	tg_object_put(obj);
-	return tg_launch_status(arg, status);
+	return obj ? tg_launch_status(arg, status) : -EBADF;
 }
 
 static int tg_launch_plain(struct tg_file *file, struct tg_launch *arg)
@@ -295,6 +295,20 @@ static int tg_special_alone(const struct tg_special *special)
 	return err;
 }
 
+/* Whether a mapping is the plain window of an import of the file that is not mapped directly. */
+static bool tg_special_is_window(const struct vm_area_struct *vma, const struct tg_file *file)
+{
+	unsigned long kind = vma->vm_pgoff >> (TG_MMAP_KIND_SHIFT - PAGE_SHIFT);
+	const struct tg_remote *remote;
+
+	/* Only files that the driver has opened have this as their private data. */
+	if (!vma->vm_file || vma->vm_file->private_data != file ||
+	    (kind != TG_MMAP_IMPORT && kind != TG_MMAP_REPLICA_WINDOW))
+		return false;
+	remote = tg_remote_of((struct tg_object *)vma->vm_private_data);
+	return !READ_ONCE(remote->direct) || READ_ONCE(remote->trapped);
+}
+
 /* Whether the touches are of this file's windows: 0 or a negative errno. */
 static int tg_special_look_up(struct tg_special *special, struct mm_struct *mm)
 {
@@ -308,7 +322,7 @@ static int tg_special_look_up(struct tg_special *special, struct mm_struct *mm)
 		vma = vma_lookup(mm, untagged_addr((unsigned long)touch->address));
 		if (!vma)
 			return -EFAULT;
-		if (!tg_vma_is_window(vma, special->file))
+		if (!tg_special_is_window(vma, special->file))
 			return -EINVAL;
 		/* A target must be writable; of a source it depends. */
 		touch->store = !i || vma->vm_flags & VM_WRITE;
@@ -401,7 +415,8 @@ static int tg_special_launch(struct tg_special *special)
 
 /*
  * Waits until the operation in a slot is done: 0, -EINTR if killed, -ENODEV. The caller
- * holds op_lock for reading.
+ * holds op_lock for reading. As long as a file is open, the driver notices that its board
+ * does not answer any more: see tg_device_watch().
  */
 static int tg_special_wait(struct tg_file *file, struct tg_launch *arg, u64 cookie,
 			   u32 *status)
@@ -411,7 +426,6 @@ static int tg_special_wait(struct tg_file *file, struct tg_launch *arg, u64 cook
 	__le64 *value = &page->value[arg->slot];
 	u64 spin_end = ktime_get_mono_fast_ns() + TG_DONE_SPIN;
 	unsigned long pause = TG_DONE_SLEEP_MIN;
-	unsigned long begun = jiffies;
 	struct tg_device *tg = file->tg;
 
 	for (;;) {
@@ -436,7 +450,6 @@ static int tg_special_wait(struct tg_file *file, struct tg_launch *arg, u64 cook
 		}
 		usleep_range(pause, 2 * pause);
 		pause = min_t(unsigned long, 2 * pause, TG_DONE_SLEEP_MAX);
-		tg_device_check(tg, begun);
 	}
 }
 
@@ -519,9 +532,9 @@ static int tg_launch_special(struct tg_file *file, struct tg_launch *arg)
  *
  * Return: 0; -EINVAL for an unknown style, operation, flag or slot, and for an address that
  * is not in a window of this file; -EBADF for an import that is not this file's; -EFAULT for
- * an address that the page tables do not allow, or of a dead import; -EBUSY for a slot that another such call uses, or if the other
- * processors could not be stopped; -EINTR if killed; -ENODEV if the board is gone;
- * or what tg_status_to_errno() makes of the call's status.
+ * an address that the page tables do not allow, or of a dead import; -EBUSY for a slot that
+ * another such call uses, or if the other processors could not be stopped; -EINTR if killed;
+ * -ENODEV if the board is gone; or the call's status.
  */
 int tg_launch(struct tg_call *call)
 {
