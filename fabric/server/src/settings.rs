@@ -59,7 +59,7 @@ pub struct Settings {
     /// `clear = true`
     #[arg(long, value_name = "FILE")]
     pub faults: Option<PathBuf>,
-    /// Most rings in shared memory of each HIB to others of this host, beside the switch; each takes up to 260 KiB.
+    /// Most rings of each HIB to others of this host, beside the switch; each to another process takes up to 260 KiB.
     /// 0: none. Not in use while a link has faults or something is captured [default: 16]
     #[arg(long, value_name = "N")]
     pub rings: Option<u32>,
