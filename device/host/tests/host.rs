@@ -267,7 +267,11 @@ fn boards_of_one_process_have_rings() {
 
 fn rings_between_boards(serving: Serving) {
     const LENGTH: u64 = 1 << 18;
-    let host = Running::with(3, serving, controlled);
+    let host = Running::with(3, serving, |config| {
+        controlled(config);
+        // That bounds those in shared memory.
+        config.rings = 1;
+    });
     let (mut a, mut b) = (host.guest(0), host.guest(1));
     let rights = Rights(Rights::READ.0 | Rights::WRITE.0 | Rights::DMA.0);
     let own = a.grant(0, 0, 16, MEMORY, rights).unwrap();

@@ -59,8 +59,9 @@ pub struct Settings {
     /// `clear = true`
     #[arg(long, value_name = "FILE")]
     pub faults: Option<PathBuf>,
-    /// Most rings of each HIB to others of this host, beside the switch; each to another process takes up to 260 KiB.
-    /// 0: none. Not in use while a link has faults or something is captured [default: 16]
+    /// Most rings in shared memory of each HIB to others of this host, beside the switch; each takes up to 260 KiB.
+    /// HIBs of one process have rings to all others of it. 0: none, also within a process. Not in use while a link has
+    /// faults or something is captured [default: 16]
     #[arg(long, value_name = "N")]
     pub rings: Option<u32>,
     /// Seed of all faults: the same seed gives the same faults [default: 0]

@@ -70,8 +70,8 @@ pub(super) struct Rings {
     pub(super) pairs: RingPairs,
     /// Whether a node may have any.
     allowed: bool,
-    /// Nodes that can have rings, and their ports.
-    ports: BTreeMap<NodeId, PortId>,
+    /// Nodes that can have rings, their ports, and what carried their rings when they joined.
+    ports: BTreeMap<NodeId, (PortId, Memory)>,
     /// Notifications that were sent: the port to which, of which node, of which incarnation.
     notified: Vec<(PortId, NodeId, u64)>,
     /// Rings that one of their nodes has reported lost, since the other broke the rules.
@@ -91,8 +91,8 @@ impl Rings {
 
     /// A node has joined by this port.
     pub(super) fn joined(&mut self, ports: &Ports, port: PortId, node: NodeId) {
-        if self.allowed && ports.get(port).is_some_and(|c| Memory::of(c).is_some()) {
-            self.ports.insert(node, port);
+        if let (true, Some(memory)) = (self.allowed, ports.get(port).and_then(Memory::of)) {
+            self.ports.insert(node, (port, memory));
         }
     }
 
@@ -117,10 +117,12 @@ impl Rings {
         }
         for (port, of, incarnation) in std::mem::take(&mut self.notified) {
             let Some((node, switch)) = ports.get(port).and_then(|c| Some((c.node?, c.switch))) else { continue };
-            let Some(other) = self.ports.get(&of).and_then(|other| ports.get(*other)) else { continue };
+            let Some((other, memory)) = self.ports.get(&of).copied() else { continue };
             // Between switches are trunks, which are to be seen.
-            if other.switch == switch && self.ports.get(&node) == Some(&port) {
-                self.pairs.notified(node, of, incarnation);
+            let same = ports.get(other).is_some_and(|other| other.switch == switch);
+            // One in this process and one in another can have none.
+            if same && self.ports.get(&node) == Some(&(port, memory)) {
+                self.pairs.notified(node, of, incarnation, memory == Memory::Shared);
             }
         }
         while let Some(change) = self.next_change(ports, switches, faults) {
@@ -154,7 +156,8 @@ impl Rings {
     fn next_change(&mut self, ports: &Ports, switches: &Switches, faults: &Faults) -> Option<RingChange> {
         let Rings { pairs, ports: of, .. } = self;
         let incarnation = |node: NodeId| {
-            let connection = ports.get(*of.get(&node)?)?;
+            let (port, _) = of.get(&node)?;
+            let connection = ports.get(*port)?;
             switches.0.get(connection.switch)?.switch.incarnation(node)
         };
         pairs.next(incarnation, |node| !faults.observes(&[node]))
@@ -201,12 +204,13 @@ impl Rings {
 
     /// What carries the rings of a node.
     fn memory(&self, ports: &Ports, node: NodeId) -> Option<Memory> {
-        Memory::of(ports.get(*self.ports.get(&node)?)?)
+        let (port, _) = self.ports.get(&node)?;
+        Memory::of(ports.get(*port)?)
     }
 
     /// Queues something for a node.
     fn with(&self, ports: &mut Ports, node: NodeId, queue: impl FnOnce(&mut Connection)) {
-        let Some(port) = self.ports.get(&node).copied() else { return };
+        let Some((port, _)) = self.ports.get(&node).copied() else { return };
         if let Some(connection) = ports.get_mut(port) {
             queue(connection);
         }
