@@ -13,7 +13,7 @@ use crate::keyed::Key;
 use crate::link::Link;
 use crate::numbered::Numbered;
 use crate::registers::Registers;
-use crate::rings::Rings;
+use crate::rings::{Rings, Way};
 use crate::tables::{AfterWrite, Tables, Written};
 use crate::{Action, Bar, Counters, HibConfig, Notice, RingAction, Step, StepResult, Token};
 use std::collections::VecDeque;
@@ -209,26 +209,19 @@ impl Ctx {
         }
     }
 
-    /// Sends a request or an element, against a credit: the caller has seen one, unless it is for this node itself.
-    pub(crate) fn transmit_request(&mut self, packet: Packet) {
-        let class = packet.class();
-        if packet.dst == self.config.node {
-            self.transmit(packet);
-        } else if self.rings.spend(packet.dst, class) {
-            self.out.push(Action::RingSend(packet));
-        } else {
-            let spent = self.link.spend(class);
-            debug_assert!(spent, "the caller has seen a credit");
-            self.transmit(packet);
-        }
-    }
-
-    /// What a request or element that has just arrived occupies until it is [consumed](Ctx::consumed).
-    pub(crate) fn charge_of(&mut self, packet: &Packet) -> Charge {
-        match packet.src {
-            own if own == self.config.node => Charge::Nothing,
-            _ if self.rings.brought(packet) => Charge::Ring,
-            _ => Charge::Link,
+    /// Sends a request or an element by the way for which the caller has seen a credit.
+    pub(crate) fn transmit_request(&mut self, packet: Packet, way: Way) {
+        match way {
+            Way::Own => self.transmit(packet),
+            Way::Switch => {
+                let spent = self.link.spend(packet.class());
+                debug_assert!(spent, "the caller has seen a credit");
+                self.transmit(packet);
+            }
+            Way::Ring => {
+                self.rings.spend(packet.dst, packet.class());
+                self.out.push(Action::RingSend(packet));
+            }
         }
     }
 

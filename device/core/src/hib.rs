@@ -212,7 +212,7 @@ impl Hib {
                 match follow_up {
                     FollowUp::OwnPacket => {
                         if let Some(packet) = self.ctx.own_packets.pop_front() {
-                            self.packet(packet);
+                            self.packet(packet, Charge::Nothing);
                         }
                     }
                     FollowUp::Serve(source) => self.serve(source),
@@ -264,7 +264,10 @@ impl Hib {
                 self.launcher.congestion.intake_dry(&mut self.ctx);
                 self.requester.pressure.intake_dry(&mut self.ctx, &mut self.requester.imports);
             }
-            Event::Packet(packet) => self.packet(packet),
+            Event::Packet(packet) => {
+                let own = packet.src == self.ctx.config.node;
+                self.packet(packet, if own { Charge::Nothing } else { Charge::Link });
+            }
             Event::RingPacket(packet) => self.ring_packet(packet),
             Event::Ring { peer, what } => self.ring_event(peer, what),
             Event::Credit { class, count } => {
@@ -384,16 +387,17 @@ impl Hib {
 
     // ---- packets ----
 
-    /// Dispatches a packet by its class. A packet of this node to itself comes here as a follow-up.
-    pub(crate) fn packet(&mut self, packet: Packet) {
+    /// Dispatches a packet by its class. A packet of this node to itself comes here as a follow-up. `charge` is what it
+    /// occupies, if it is a request or an element.
+    pub(crate) fn packet(&mut self, packet: Packet, charge: Charge) {
         self.requester.peers.note_packet_from(&self.ctx, packet.src);
         match packet.class() {
             Class::Reply => self.reply(packet),
-            Class::Enqueue => self.queues.element(&mut self.ctx, &self.grants, packet),
+            Class::Enqueue => self.queues.element(&mut self.ctx, &self.grants, packet, charge),
             Class::Reflected => self.replicas.reflected(below_replicas!(self), packet),
             Class::Request => {
                 let source = packet.src;
-                if self.responder.accept(&mut self.ctx, packet) {
+                if self.responder.accept(&mut self.ctx, packet, charge) {
                     self.serve(source);
                 }
             }
@@ -820,8 +824,9 @@ impl Hib {
         // A packet of a ring that is closed: its sender is, or will be, notified.
         let Some(ring) = self.ctx.rings.get(peer) else { return };
         match ring.admit(&packet, own, block) {
-            Err(why) if !unchecked => self.end_ring(peer, Some(why)),
-            _ => self.packet(packet),
+            Ok(()) => self.packet(packet, Charge::Ring),
+            Err(_) if unchecked => self.packet(packet, Charge::Link),
+            Err(why) => self.end_ring(peer, Some(why)),
         }
     }
 

@@ -48,9 +48,9 @@ impl Responder {
         std::hint::black_box(self.inbound[usize::from(source)].front().is_some());
     }
 
-    /// Queues a request. Returns true if it is the first of its source, so that the caller must serve the source.
-    pub(crate) fn accept(&mut self, ctx: &mut Ctx, packet: Packet) -> bool {
-        let charge = ctx.charge_of(&packet);
+    /// Queues a request, which occupies `charge` until it is answered. Returns true if it is the first of its source,
+    /// so that the caller must serve the source.
+    pub(crate) fn accept(&mut self, ctx: &mut Ctx, packet: Packet, charge: Charge) -> bool {
         let Some(queue) = self.inbound.get_mut(packet.src) else {
             // Only a switch that serves more nodes than the window addresses sends this.
             ctx.consumed(charge, packet.src, packet.class());

@@ -22,14 +22,15 @@ enum Path {
     Draining,
 }
 
-/// The way that a request may take now.
+/// The way of a request or element that is sent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Route {
+pub(crate) enum Way {
+    /// To this node itself.
+    Own,
+    /// There is a credit of the link.
     Switch,
-    /// By the ring, and there is a credit.
+    /// There is a credit of the ring.
     Ring,
-    /// The request waits: for a credit of the ring, or for the end of its withdrawal.
-    Wait,
 }
 
 /// What the peer has taken of one class, and returned; see the fields.
@@ -164,10 +165,17 @@ impl Rings {
         }
     }
 
+    /// Returns whether there is no ring.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
     /// The ring to a node, if there is one.
+    #[inline]
     pub(crate) fn get(&mut self, node: NodeId) -> Option<&mut Ring> {
         // A board without rings pays no more than this.
-        if self.count == 0 { None } else { self.rings.existing_mut(node)?.as_mut() }
+        if self.is_empty() { None } else { self.rings.existing_mut(node)?.as_mut() }
     }
 
     /// Returns whether there is a ring to a node.
@@ -188,27 +196,27 @@ impl Rings {
         self.count = 0;
     }
 
-    /// The way that a request or element to a node may take now. `is_idle`: nothing to the node is unanswered.
-    pub(crate) fn route(&mut self, node: NodeId, class: Class, is_idle: bool) -> Route {
-        let Some(ring) = self.get(node) else { return Route::Switch };
+    /// The way of the next request or element to a node. `None` if it waits: for a credit of the ring, or for the end
+    /// of its withdrawal. `is_idle`: nothing to the node is unanswered.
+    pub(crate) fn way(&mut self, node: NodeId, class: Class, is_idle: bool) -> Option<Way> {
+        let Some(ring) = self.get(node) else { return Some(Way::Switch) };
         if ring.path == Path::Switch && ring.open && ring.wanted && is_idle {
             ring.path = Path::Ring;
         }
         match ring.path {
-            Path::Switch => Route::Switch,
-            Path::Ring if ring.credits[class as usize].left > 0 => Route::Ring,
-            Path::Ring | Path::Draining => Route::Wait,
+            Path::Switch => Some(Way::Switch),
+            Path::Ring => (ring.credits[class as usize].left > 0).then_some(Way::Ring),
+            Path::Draining => None,
         }
     }
 
-    /// Takes a credit for a request or element that is sent now. Returns false if it goes by the switch.
-    pub(crate) fn spend(&mut self, node: NodeId, class: Class) -> bool {
-        let Some(ring) = self.get(node).filter(|ring| ring.path == Path::Ring) else { return false };
+    /// Takes a credit for a request or element that is sent by the ring now.
+    pub(crate) fn spend(&mut self, node: NodeId, class: Class) {
+        let Some(ring) = self.get(node) else { return };
         let left = &mut ring.credits[class as usize].left;
         debug_assert!(*left > 0, "the caller has seen a credit");
         *left = left.saturating_sub(1);
         ring.in_flight += 1;
-        true
     }
 
     /// Returns whether this request or element came by a ring and is not answered.
@@ -282,35 +290,35 @@ mod tests {
         let mut rings = Rings::new(8);
         rings.open(PEER, 7, 4);
         assert!(!rings.get(PEER).unwrap().answered_probe());
-        assert_eq!(rings.route(PEER, Class::Request, true), Route::Ring);
+        assert_eq!(rings.way(PEER, Class::Request, true), Some(Way::Ring));
         rings
     }
 
     #[test]
     fn it_is_used_when_the_peer_has_opened_it_and_nothing_is_unanswered() {
         let mut rings = Rings::new(8);
-        assert_eq!(rings.route(PEER, Class::Request, true), Route::Switch);
+        assert_eq!(rings.way(PEER, Class::Request, true), Some(Way::Switch));
         rings.open(PEER, 7, 4);
-        assert_eq!(rings.route(PEER, Class::Request, true), Route::Switch);
+        assert_eq!(rings.way(PEER, Class::Request, true), Some(Way::Switch));
         rings.get(PEER).unwrap().answered_probe();
-        assert_eq!(rings.route(PEER, Class::Request, false), Route::Switch);
-        assert_eq!(rings.route(PEER, Class::Request, true), Route::Ring);
-        assert_eq!(rings.route(PEER, Class::Request, false), Route::Ring, "it stays there");
-        assert_eq!(rings.route(2, Class::Request, true), Route::Switch);
+        assert_eq!(rings.way(PEER, Class::Request, false), Some(Way::Switch));
+        assert_eq!(rings.way(PEER, Class::Request, true), Some(Way::Ring));
+        assert_eq!(rings.way(PEER, Class::Request, false), Some(Way::Ring), "it stays there");
+        assert_eq!(rings.way(2, Class::Request, true), Some(Way::Switch));
     }
 
     #[test]
     fn it_is_left_when_its_last_request_has_arrived() {
         let mut rings = used();
         assert!(rings.get(PEER).unwrap().want(false, true));
-        assert_eq!(rings.route(PEER, Class::Request, true), Route::Wait);
+        assert_eq!(rings.way(PEER, Class::Request, true), None);
         assert!(!rings.get(PEER).unwrap().is_withdrawn());
         assert!(rings.get(PEER).unwrap().answered_probe());
         assert!(rings.get(PEER).unwrap().is_withdrawn());
-        assert_eq!(rings.route(PEER, Class::Request, true), Route::Switch);
+        assert_eq!(rings.way(PEER, Class::Request, true), Some(Way::Switch));
         assert!(!rings.get(PEER).unwrap().want(true, true));
-        assert_eq!(rings.route(PEER, Class::Request, false), Route::Switch);
-        assert_eq!(rings.route(PEER, Class::Request, true), Route::Ring);
+        assert_eq!(rings.way(PEER, Class::Request, false), Some(Way::Switch));
+        assert_eq!(rings.way(PEER, Class::Request, true), Some(Way::Ring));
     }
 
     #[test]
@@ -347,8 +355,8 @@ mod tests {
         let mut rings = Rings::new(8);
         rings.open(PEER, 7, 8);
         rings.get(PEER).unwrap().answered_probe();
-        assert_eq!(rings.route(PEER, Class::Request, true), Route::Ring);
-        assert!(rings.spend(PEER, Class::Request));
+        assert_eq!(rings.way(PEER, Class::Request, true), Some(Way::Ring));
+        rings.spend(PEER, Class::Request);
         assert_eq!(rings.get(PEER).unwrap().credit(Class::Request, 1), Ok(()));
         let over = Err(RingViolation::Credits(Class::Request));
         assert_eq!(rings.get(PEER).unwrap().credit(Class::Request, 1), over);
@@ -367,9 +375,9 @@ mod tests {
     #[test]
     fn without_credits_requests_wait() {
         let mut rings = used();
-        (0..4).for_each(|_| assert!(rings.spend(PEER, Class::Request)));
-        assert_eq!(rings.route(PEER, Class::Request, false), Route::Wait);
-        assert_eq!(rings.route(PEER, Class::Enqueue, false), Route::Ring);
+        (0..4).for_each(|_| rings.spend(PEER, Class::Request));
+        assert_eq!(rings.way(PEER, Class::Request, false), None);
+        assert_eq!(rings.way(PEER, Class::Enqueue, false), Some(Way::Ring));
         for tag in 0..4 {
             assert_eq!(rings.get(PEER).unwrap().admit(&packet(tag, ack()), 0, 8192), Ok(()));
         }

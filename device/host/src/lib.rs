@@ -10,15 +10,16 @@
 //! A packet from one guest to another crosses three servers. In processes of their own, each crossing hands over from
 //! one thread to another, which costs more than everything else (docs/architecture.md, "Processes"); here the servers
 //! take turns, and a packet is on its way without a wake-up. Between board and fabric frames are handed over
-//! in memory (`telegraphos_link::MemoryLink`), so that a packet, and the answer to it, usually cross within the turn in
-//! which the guest's message was read. Boards and fabric are those of the separate processes, with the same settings,
+//! in memory (`telegraphos_link::MemoryLink`), and between two boards by a ring that the fabric hands out
+//! (`telegraphos_link::ring_end`), so that a packet, and the answer to it, usually cross within the turn in which the
+//! guest's message was read. Boards and fabric are those of the separate processes, with the same settings,
 //! log, control, metrics, captures and faults.
 //!
 //! Nodes that trust each other can have memory in common, which their guests access without any server
 //! (`telegraphos_device::direct`): each of them has a memory device as well, whose server takes turns with the others.
 //!
-//! With many processors boards can have threads of their own, beside the fabric's ([`Threads`]): then each link is a
-//! ring between two threads, which wake each other. That adds the hand-overs again which one thread saves (six of them
+//! With many processors boards can have threads of their own, beside the fabric's ([`Threads`]): then links and rings
+//! are between two threads, which wake each other. That adds the hand-overs again which one thread saves (four of them
 //! for a load from another node instead of two, though without sockets), so it is of use where what all boards have to
 //! do is more than one thread does, or where each loop has a processor on which it can poll.
 //!

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use telegraphos_device::{HibServer, Settings};
 use telegraphos_device_client::{ClientError, Guest, MEMORY, Pages, window};
-use telegraphos_fabric::control::{ControlClient, Request, Target, default_path};
+use telegraphos_fabric::control::{ControlClient, Request, Response, Snapshot, Target, default_path};
 use telegraphos_fabric::{Config, Fabric};
 use telegraphos_host::{Host, HostError, MAX_BOARDS, Serving};
 use telegraphos_testkit::{Served, eventually};
@@ -59,11 +59,33 @@ impl Running {
         guest(&socket(self.dir.path(), node))
     }
 
+    /// One that was started with [`controlled`].
+    fn control(&self) -> ControlClient {
+        ControlClient::connect(&default_path(&self.dir.path().join("fabric.sock"))).unwrap()
+    }
+
     /// Stops it and returns its directory.
     fn stop(self) -> tempfile::TempDir {
         self.host.stop().unwrap();
         self.dir
     }
+}
+
+/// With a control socket.
+fn controlled(config: &mut Config) {
+    config.control = Some(default_path(&config.listen));
+}
+
+fn snapshot(control: &mut ControlClient) -> Snapshot {
+    match control.request(&Request::Statistics {}).unwrap() {
+        Response::Statistics(snapshot) => snapshot,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Until so many rings are in use.
+fn come_to(control: &mut ControlClient, rings: u64) {
+    eventually("the rings", || (snapshot(control).totals.rings == rings).then_some(()));
 }
 
 /// Opens an import, which is also its first window slot.
@@ -152,12 +174,16 @@ fn links_in_memory_have_faults() {
 
 fn faults_of_links(serving: Serving) {
     const LATENCY: Duration = Duration::from_millis(20);
-    let host = Running::with(2, serving, |config| config.control = Some(default_path(&config.listen)));
+    let host = Running::with(2, serving, controlled);
     let (mut a, mut b) = (host.guest(0), host.guest(1));
     import(&mut a, &mut b, 1);
-    let mut control = ControlClient::connect(&default_path(&host.dir.path().join("fabric.sock"))).unwrap();
+    let mut control = host.control();
     let mut set = |faults: &str| {
         control.command(&Request::SetFaults { on: Target::Node(1), faults: faults.parse().unwrap() }).unwrap();
+        if !faults.ends_with("=0ms") {
+            // Everything meets them from here on.
+            come_to(&mut control, 0);
+        }
     };
     let mut sent = 0u64;
     let mut round_trip = |a: &mut Guest| {
@@ -196,14 +222,14 @@ fn copies_between_boards_of_one_process() {
 fn copies_between_boards(serving: Serving) {
     const PAGES: u16 = 16;
     const LENGTH: u64 = 1 << 19;
-    let host = Running::with(2, serving, |config| config.control = Some(default_path(&config.listen)));
+    let host = Running::with(2, serving, controlled);
     let (mut a, mut b) = (host.guest(0), host.guest(1));
     let rights = Rights(Rights::READ.0 | Rights::WRITE.0 | Rights::DMA.0);
     let own = a.grant(0, 0, PAGES.into(), MEMORY, rights).unwrap();
     let other = b.grant(1, 0, PAGES.into(), MEMORY, rights).unwrap();
     open(&mut a, 0, &own, rights);
     open(&mut a, PAGES, &other, rights);
-    let mut control = ControlClient::connect(&default_path(&host.dir.path().join("fabric.sock"))).unwrap();
+    let mut control = host.control();
     for (round, faults) in ["latency=0ms", "latency=1ms", "latency=0ms"].into_iter().enumerate() {
         control.command(&Request::SetFaults { on: Target::Node(1), faults: faults.parse().unwrap() }).unwrap();
         let data: Vec<u8> = (0..LENGTH).map(|n| (n * 7 + n / 253 + round as u64) as u8).collect();
@@ -230,6 +256,79 @@ fn copies_between_boards(serving: Serving) {
         assert!(returned == there[8..LENGTH as usize], "round {round}");
         assert_eq!(b.load64(MEMORY + 2 * LENGTH - 8).unwrap(), 999);
     }
+    host.stop();
+}
+
+/// What the boards of a process exchange passes no switch, unless that is to be seen.
+#[test]
+fn boards_of_one_process_have_rings() {
+    SERVING.into_iter().for_each(rings_between_boards);
+}
+
+fn rings_between_boards(serving: Serving) {
+    const LENGTH: u64 = 1 << 18;
+    let host = Running::with(3, serving, |config| {
+        controlled(config);
+        // That bounds those in shared memory.
+        config.rings = 1;
+    });
+    let (mut a, mut b) = (host.guest(0), host.guest(1));
+    let rights = Rights(Rights::READ.0 | Rights::WRITE.0 | Rights::DMA.0);
+    let own = a.grant(0, 0, 16, MEMORY, rights).unwrap();
+    let other = b.grant(1, 0, 16, MEMORY, rights).unwrap();
+    open(&mut a, 0, &own, rights);
+    open(&mut a, 16, &other, rights);
+    let mut control = host.control();
+    let received = |control: &mut ControlClient| -> u64 {
+        let ports = snapshot(control).ports;
+        ports.iter().flat_map(|port| port.classes.iter()).map(|(_, class)| class.received.packets).sum()
+    };
+    let mut round = 0u64;
+    // Stores, loads, and a copy there and back: the packets that the switch has received meanwhile.
+    let mut exchange = |control: &mut ControlClient| {
+        round += 1;
+        let before = received(control);
+        for n in 0..100u64 {
+            a.client.store(4, window(1, 16, 8 * n), &(n + round).to_le_bytes()).unwrap();
+        }
+        assert_eq!(a.client.read(4, window(1, 16, 8 * 99), 8).unwrap(), 99 + round);
+        let data: Vec<u8> = (0..LENGTH).map(|n| (n * 7 + n / 253 + round) as u8).collect();
+        a.write(MEMORY, &data).unwrap();
+        let put = a.begin_copy(1, [(1, 16, 8), (0, 0, 0)], LENGTH).unwrap();
+        assert_eq!(eventually("the put", || a.done(1, put).unwrap()), Status::Ok);
+        let get = a.begin_copy(1, [(0, 0, LENGTH), (1, 16, 8)], LENGTH).unwrap();
+        assert_eq!(eventually("the get", || a.done(1, get).unwrap()), Status::Ok);
+        let mut returned = vec![0; LENGTH as usize];
+        a.read(MEMORY + LENGTH, &mut returned).unwrap();
+        assert!(returned == data, "round {round}");
+        received(control) - before
+    };
+    come_to(&mut control, 3);
+    // The first request may have met one that was not answered.
+    exchange(&mut control);
+    assert_eq!((0..5).map(|_| exchange(&mut control)).sum::<u64>(), 0);
+    let file = host.dir.path().join("capture.pcapng").display().to_string();
+    control.command(&Request::CaptureStart { file, on: Target::All }).unwrap();
+    come_to(&mut control, 0);
+    assert!(exchange(&mut control) > 100);
+    control.command(&Request::CaptureStop {}).unwrap();
+    come_to(&mut control, 3);
+    exchange(&mut control);
+    assert_eq!(exchange(&mut control), 0);
+    // A reset ends the ring, and the next incarnation has another one.
+    let mut b = {
+        drop(b);
+        host.guest(1)
+    };
+    come_to(&mut control, 3);
+    open(&mut b, 0, &own, rights);
+    eventually("the ring after a reset", || {
+        let before = received(&mut control);
+        b.client.store(4, window(0, 0, 0), &9u64.to_le_bytes()).unwrap();
+        assert_eq!(b.quiet().unwrap(), Status::Ok);
+        (received(&mut control) == before).then_some(())
+    });
+    assert_eq!((a.load64(MEMORY).unwrap(), snapshot(&mut control).totals.rings_lost), (9, 0));
     host.stop();
 }
 

@@ -168,7 +168,7 @@ impl Board {
                 }
                 Action::ReadDone { token, data } => self.completed.push((token, data)),
                 Action::Send(packet) => self.frames.push(Frame::Packet(packet)),
-                Action::RingSend(packet) => self.rings.send(packet.dst, &Frame::Packet(packet)),
+                Action::RingSend(packet) => self.rings.send(packet.dst, Frame::Packet(packet)),
                 Action::Ring { peer, what } => self.ring(peer, what),
                 Action::Credit { class, count } => self.frames.push(Frame::Credit { class, count }),
                 Action::AnnounceReset { incarnation } => {
@@ -201,8 +201,8 @@ impl Board {
     /// What to do about the ring to a node.
     fn ring(&mut self, peer: NodeId, what: RingAction) {
         match what {
-            RingAction::Credit { class, count } => self.rings.send(peer, &Frame::Credit { class, count }),
-            RingAction::Probe => self.rings.send(peer, &Frame::Probe),
+            RingAction::Credit { class, count } => self.rings.send(peer, Frame::Credit { class, count }),
+            RingAction::Probe => self.rings.send(peer, Frame::Probe),
             RingAction::Unused { incarnation } => {
                 self.frames.push(Frame::RingUse { node: peer, incarnation, on: false });
             }
@@ -249,7 +249,7 @@ impl Board {
                         continue;
                     }
                     Frame::Probe => {
-                        self.rings.send(peer, &Frame::Alive);
+                        self.rings.send(peer, Frame::Alive);
                         continue;
                     }
                     Frame::Credit { class, count } => RingEvent::Credit { class, count },

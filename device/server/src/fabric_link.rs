@@ -4,7 +4,6 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use log::{debug, info, warn};
@@ -15,7 +14,7 @@ use telegraphos_service::wait::{Places, Readiness, Watched};
 use telegraphos_wire::link::{Frame, Refusal};
 use telegraphos_wire::{NodeId, PROTOCOL_VERSION, WindowLayout};
 
-use crate::rings::Offer;
+use crate::rings::{Carrier, Offer};
 
 /// The place of the link's descriptor among those of its board.
 pub const PLACE: u32 = 3;
@@ -67,11 +66,11 @@ impl Link {
         }
     }
 
-    /// The descriptors of a [`Frame::Ring`].
-    fn take_fds(&mut self) -> Option<[OwnedFd; 2]> {
+    /// What came with a [`Frame::Ring`].
+    fn take_carrier(&mut self) -> Option<Carrier> {
         match self {
-            Link::Stream(link) => link.take_fds(),
-            Link::Memory(_) => None,
+            Link::Stream(link) => link.take_fds().map(Carrier::Shared),
+            Link::Memory(link) => link.take_ring_end().map(Carrier::Within),
         }
     }
 
@@ -378,11 +377,11 @@ impl FabricLink {
                 }
             }
             (Frame::Ring { node, incarnation, own, bytes, credits, side }, true) => {
-                let fds = match &mut self.state {
-                    State::Joined { link } => link.take_fds(),
+                let carrier = match &mut self.state {
+                    State::Joined { link } => link.take_carrier(),
                     _ => None,
                 };
-                arrive(Arrival::Ring(Offer { node, incarnation, own, bytes, credits, side, fds }));
+                arrive(Arrival::Ring(Offer { node, incarnation, own, bytes, credits, side, carrier }));
             }
             (frame @ (Frame::NodeDown { .. } | Frame::RingUse { .. } | Frame::RingLost { .. }), true) => {
                 if let Ok(of_frame) = Event::try_from(frame) {

@@ -1,21 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rings to other boards of this host: frames in shared memory, without the fabric. The fabric hands out their ends
-//! (`fabric_link`), the core decides what passes by them, and `board` owns them.
+//! The rings to other boards of this host: frames beside the fabric. The fabric hands out their ends (`fabric_link`),
+//! the core decides what passes by them, and `board` owns them.
 //!
-//! The peer may be hostile: what is no index, no frame, or of a source that is not the peer breaks the ring.
+//! The peer may be hostile. What is no index, or no frame, breaks the ring here; packets the core checks.
 
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
-use telegraphos_link::ring::{Ring, Taken};
-use telegraphos_link::{BATCH, Input, OUT_LIMIT};
+use telegraphos_link::ring_end::{Calls, RingEnd, Shared, Within};
 use telegraphos_service::wait::{Places, Readiness, WaitSet, Watched};
 use telegraphos_wire::NodeId;
-use telegraphos_wire::link::{Frame, MAX_LEN};
+use telegraphos_wire::link::Frame;
 
 /// The place of all rings among those of their board.
 pub(crate) const PLACE: u32 = 4;
+
+/// The place of the bell of [`Calls`] among the descriptors of all ends; those of ends have the node's.
+const BELL: u64 = u64::MAX;
+
+/// What carries the frames of a ring that is offered.
+#[derive(Debug)]
+pub enum Carrier {
+    /// To a board of another process: the socket for wake-ups, and the memory.
+    Shared([OwnedFd; 2]),
+    /// To a board of this process.
+    Within(Within),
+}
 
 /// An end of a ring, as the fabric offers it ([`Frame::Ring`]).
 #[derive(Debug)]
@@ -25,129 +37,101 @@ pub struct Offer {
     pub incarnation: u64,
     /// The incarnation of this board that it is offered to.
     pub own: u64,
-    /// Bytes of each direction.
+    /// Bytes of each direction, in shared memory.
     pub bytes: u32,
     /// Requests, and as many elements, that either end may have in the other's buffers.
     pub credits: u32,
-    /// The direction in which this board writes.
+    /// The direction in which this board writes, in shared memory.
     pub side: u8,
-    /// The socket for wake-ups, and the memory; `None` if they were lost.
-    pub fds: Option<[OwnedFd; 2]>,
+    /// `None` if it was lost.
+    pub carrier: Option<Carrier>,
 }
 
 #[derive(Debug)]
 struct End {
-    ring: Ring,
+    ring: Box<dyn RingEnd>,
     /// The incarnation of the peer.
     incarnation: u64,
-    input: Input,
-    output: Vec<u8>,
-    /// Bytes of `output` that the ring has taken.
-    taken: usize,
     /// It is in the list of ends to flush.
     dirty: bool,
-    /// The last receive has ended with its limit: there may be more, of which no wake-up tells.
-    unfinished: bool,
-    /// The peer has closed its end. Whether it is down the fabric tells.
-    ended: bool,
-}
-
-impl End {
-    fn send(&mut self, frame: &Frame) {
-        if !self.ended {
-            frame.encode(&mut self.output);
-        }
-    }
-
-    /// Writes what is queued, as far as there is room, and wakes the peer.
-    fn flush(&mut self) -> io::Result<()> {
-        self.taken += self.ring.send(&self.output[self.taken..])?;
-        if self.taken == self.output.len() {
-            self.output.clear();
-            self.taken = 0;
-        } else if self.taken >= self.output.len() / 2 {
-            self.output.drain(..self.taken);
-            self.taken = 0;
-        }
-        self.ring.flush()?;
-        if self.output.len() + MAX_LEN > OUT_LIMIT {
-            return Err(io::Error::other("it does not read"));
-        }
-        Ok(())
-    }
-
-    /// Takes out what is there, at most [`BATCH`] bytes.
-    fn receive(&mut self, now: u64, frames: &mut VecDeque<Frame>) -> io::Result<()> {
-        let mut taken = 0;
-        self.unfinished = false;
-        while !self.ended {
-            if taken >= BATCH {
-                self.unfinished = true;
-                break;
-            }
-            match self.ring.receive(now, self.input.space())? {
-                Taken::Bytes(n) => {
-                    self.input.filled(n);
-                    taken += n;
-                }
-                Taken::Nothing => break,
-                Taken::End => self.ended = true,
-            }
-            while let Some(frame) = self.input.frame().map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))? {
-                frames.push_back(frame);
-            }
-        }
-        Ok(())
-    }
 }
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Rings {
     /// By node; as long as the highest node needs that a ring was ever open to.
-    ends: Vec<Option<Box<End>>>,
+    ends: Vec<Option<End>>,
     /// The nodes that have one.
     nodes: Vec<NodeId>,
-    /// Of the sockets of all ends; made with the first, and waited for at [`PLACE`].
+    /// Of the descriptors of all ends; made with the first, and waited for at [`PLACE`].
     set: Option<Watched<WaitSet>>,
+    /// Ends that have a descriptor.
+    watched: usize,
+    /// Of the ends that have none; made with the first.
+    calls: Option<Arc<Calls>>,
+    /// Several threads serve the boards of this process.
+    apart: bool,
     /// Ends with something to write.
     dirty: Vec<NodeId>,
-    /// Ends that are [unfinished](End::unfinished), and some that were.
+    /// Ends that [need attention](RingEnd::needs_attention), and some that did.
     unfinished: Vec<NodeId>,
 }
 
 impl Rings {
-    fn end(&mut self, node: NodeId) -> Option<&mut End> {
-        self.ends.get_mut(usize::from(node))?.as_deref_mut()
+    /// From now on other threads serve boards of this process. Before the first end is opened.
+    pub(crate) fn serve_apart(&mut self) {
+        self.apart = true;
     }
 
-    /// Opens an end. While something has arrived at any, [`PLACE`] is readable.
-    pub(crate) fn open(&mut self, offer: Offer, places: &Places) -> io::Result<()> {
-        let lost = || io::Error::other("its descriptors were lost; raise the limit of open files (ulimit -n)");
-        let [socket, memory] = offer.fds.ok_or_else(lost)?;
-        let ring = Ring::open(socket, memory.as_fd(), offer.bytes, offer.side, 0)?;
-        let set = match &mut self.set {
+    /// The descriptors of all ends.
+    fn set<'a>(set: &'a mut Option<Watched<WaitSet>>, places: &Places) -> io::Result<&'a mut Watched<WaitSet>> {
+        Ok(match set {
             Some(set) => set,
             none => none.insert(places.watch(PLACE, WaitSet::new()?, Readiness::READ)?),
+        })
+    }
+
+    /// Where the ends of this process are called.
+    fn calls(&mut self, places: &Places) -> io::Result<&Arc<Calls>> {
+        let made = match self.calls.take() {
+            Some(calls) => calls,
+            None if self.apart => {
+                let calls = Calls::with_bell()?;
+                if let Some(fd) = calls.fd() {
+                    Rings::set(&mut self.set, places)?.add(fd, BELL, Readiness::READ)?;
+                }
+                Arc::new(calls)
+            }
+            None => Arc::new(Calls::new()),
         };
-        set.add(ring.fd(), offer.node.into(), Readiness::READ)?;
-        let (input, output) = (Input::new(), Vec::new());
-        let end = End {
-            ring,
-            incarnation: offer.incarnation,
-            input,
-            output,
-            taken: 0,
-            dirty: false,
-            unfinished: false,
-            ended: false,
+        Ok(self.calls.insert(made))
+    }
+
+    /// Opens an end. While something has arrived at any, [`PLACE`] is readable, or the board
+    /// [needs attention](Rings::needs_attention).
+    pub(crate) fn open(&mut self, offer: Offer, places: &Places) -> io::Result<()> {
+        let ring: Box<dyn RingEnd> = match offer.carrier {
+            Some(Carrier::Shared([socket, memory])) => {
+                Box::new(Shared::open(socket, memory.as_fd(), offer.bytes, offer.side)?)
+            }
+            Some(Carrier::Within(end)) => {
+                end.call_at(self.calls(places)?, offer.node);
+                Box::new(end)
+            }
+            None => {
+                return Err(io::Error::other("its descriptors were lost; raise the limit of open files (ulimit -n)"));
+            }
         };
         self.close(offer.node);
+        if let Some(fd) = ring.fd() {
+            Rings::set(&mut self.set, places)?.add(fd, offer.node.into(), Readiness::READ)?;
+            self.watched += 1;
+        }
         let place = usize::from(offer.node);
         if self.ends.len() <= place {
             self.ends.resize_with(place + 1, || None);
         }
-        self.ends[place] = Some(Box::new(end));
+        self.ends[place] = Some(End { ring, incarnation: offer.incarnation, dirty: false });
         self.nodes.push(offer.node);
         Ok(())
     }
@@ -155,6 +139,7 @@ impl Rings {
     /// Closes the end of the ring to a node. Returns the incarnation of that node.
     pub(crate) fn close(&mut self, node: NodeId) -> Option<u64> {
         let end = self.ends.get_mut(usize::from(node))?.take()?;
+        self.watched -= usize::from(end.ring.fd().is_some());
         self.nodes.retain(|of| *of != node);
         self.unfinished.retain(|of| *of != node);
         Some(end.incarnation)
@@ -164,8 +149,9 @@ impl Rings {
     pub(crate) fn close_all(&mut self) {
         for mut end in self.ends.drain(..).flatten() {
             // What does not fit is lost with the ring.
-            let _ = end.flush();
+            let _ = end.ring.flush();
         }
+        self.watched = 0;
         self.nodes.clear();
         self.dirty.clear();
         self.unfinished.clear();
@@ -177,9 +163,9 @@ impl Rings {
     }
 
     /// Queues a frame. Dropped if there is no such end: the core is, or will be, notified.
-    pub(crate) fn send(&mut self, node: NodeId, frame: &Frame) {
-        let Some(end) = self.end(node) else { return };
-        end.send(frame);
+    pub(crate) fn send(&mut self, node: NodeId, frame: Frame) {
+        let Some(Some(end)) = self.ends.get_mut(usize::from(node)) else { return };
+        end.ring.send(frame);
         if !std::mem::replace(&mut end.dirty, true) {
             self.dirty.push(node);
         }
@@ -196,7 +182,7 @@ impl Rings {
         for node in self.dirty.drain(..) {
             let Some(Some(end)) = self.ends.get_mut(usize::from(node)) else { continue };
             end.dirty = false;
-            if let Err(e) = end.flush() {
+            if let Err(e) = end.ring.flush() {
                 broken.push((node, e));
             }
         }
@@ -206,37 +192,38 @@ impl Rings {
     /// The nodes whose ends have something to receive, or room; in `ready`, which is empty.
     pub(crate) fn ready(&mut self, ready: &mut Vec<NodeId>) {
         ready.append(&mut self.unfinished);
+        if let Some(calls) = &self.calls {
+            calls.take(ready);
+        }
         if let [node] = self.nodes[..] {
             ready.clear();
             return ready.push(node);
         }
-        let Some(set) = &self.set else { return };
-        // An error leaves them for the next turn.
-        let _ = set.wait(Some(0), |node, _| ready.push(node as NodeId));
+        if let (Some(set), 1..) = (&self.set, self.watched) {
+            // An error leaves them for the next turn.
+            let _ = set.wait(Some(0), |place, _| ready.extend((place != BELL).then_some(place as NodeId)));
+        }
         ready.sort_unstable();
         ready.dedup();
     }
 
-    /// Whether to receive again although nothing is readable.
-    pub(crate) fn is_unfinished(&self) -> bool {
-        !self.unfinished.is_empty()
+    /// Whether to receive although nothing is readable.
+    pub(crate) fn needs_attention(&self) -> bool {
+        !self.unfinished.is_empty() || self.calls.as_ref().is_some_and(|calls| calls.any())
     }
 
     /// Receives from one end: appends its frames, the last ones even if it has broken behind them.
     pub(crate) fn receive(&mut self, now: u64, node: NodeId, frames: &mut VecDeque<Frame>) -> io::Result<()> {
         let Some(Some(end)) = self.ends.get_mut(usize::from(node)) else { return Ok(()) };
-        let received = end.receive(now, frames);
-        if end.unfinished {
+        let received = end.ring.receive(now, frames);
+        if end.ring.needs_attention() {
             self.unfinished.push(node);
         }
-        if end.ended {
-            if let Some(set) = &self.set {
-                // It stays readable for ever.
-                let _ = set.remove(end.ring.fd());
-            }
-            end.output = Vec::new();
-            end.taken = 0;
-        } else if !end.output.is_empty() && !std::mem::replace(&mut end.dirty, true) {
+        if let (true, Some(set), Some(fd)) = (end.ring.has_ended(), &self.set, end.ring.fd()) {
+            // It stays readable for ever.
+            let _ = set.remove(fd);
+        }
+        if end.ring.is_short_of_room() && !std::mem::replace(&mut end.dirty, true) {
             // There may be room now.
             self.dirty.push(node);
         }
@@ -248,10 +235,12 @@ impl Rings {
 mod tests {
     use super::*;
     use std::os::fd::BorrowedFd;
+    use telegraphos_link::ring::Ring;
+    use telegraphos_link::{BATCH, OUT_LIMIT};
 
     fn offer(node: NodeId, side: u8, socket: OwnedFd, memory: BorrowedFd<'_>) -> Offer {
-        let fds = Some([socket, memory.try_clone_to_owned().unwrap()]);
-        Offer { node, incarnation: 7, own: 8, bytes: 4096, credits: 4, side, fds }
+        let carrier = Some(Carrier::Shared([socket, memory.try_clone_to_owned().unwrap()]));
+        Offer { node, incarnation: 7, own: 8, bytes: 4096, credits: 4, side, carrier }
     }
 
     /// The rings of two boards, with one between them.
@@ -279,7 +268,7 @@ mod tests {
     fn frames_pass_both_ways_also_when_the_ring_is_full() {
         let (mut a, mut b) = pair();
         let sent: Vec<Frame> = (0..1000).map(|node| Frame::NodeDown { node }).collect();
-        sent.iter().for_each(|frame| a.send(1, frame));
+        sent.iter().for_each(|frame| a.send(1, frame.clone()));
         assert!(a.is_dirty() && a.flush().is_empty() && !a.is_dirty());
         let mut got = Vec::new();
         while got.len() < sent.len() {
@@ -290,7 +279,7 @@ mod tests {
             assert!(a.flush().is_empty());
         }
         assert_eq!(got, sent);
-        b.send(0, &Frame::Alive);
+        b.send(0, Frame::Alive);
         b.flush();
         assert_eq!(received(&mut a, 1).unwrap(), [Frame::Alive]);
     }
@@ -304,7 +293,7 @@ mod tests {
             a.open(Offer { bytes: 1 << 20, ..offer(node, 0, low, memory.as_fd()) }, &Places::default()).unwrap();
             peers.push(Ring::open(high, memory.as_fd(), 1 << 20, 1, 0).unwrap());
         }
-        assert!(ready(&mut a).is_empty() && !a.is_unfinished());
+        assert!(ready(&mut a).is_empty() && !a.needs_attention());
         let mut frame = Vec::new();
         Frame::Alive.encode(&mut frame);
         let many = frame.repeat(2 * BATCH / frame.len());
@@ -315,8 +304,8 @@ mod tests {
         assert_eq!(ready(&mut a), [2, 5]);
         assert_eq!(received(&mut a, 5).unwrap(), [Frame::Alive]);
         let first = received(&mut a, 2).unwrap().len();
-        assert!(a.is_unfinished() && first * frame.len() >= BATCH);
-        assert!(ready(&mut a).contains(&2) && !a.is_unfinished());
+        assert!(a.needs_attention() && first * frame.len() >= BATCH);
+        assert!(ready(&mut a).contains(&2) && !a.needs_attention());
         let mut rest = 0;
         while rest + first < many.len() / frame.len() {
             rest += received(&mut a, 2).unwrap().len();
@@ -325,8 +314,45 @@ mod tests {
         peers[1].send(&many).unwrap();
         peers[1].flush().unwrap();
         received(&mut a, 2).unwrap();
-        assert!(a.is_unfinished() && a.close(2) == Some(7) && !a.is_unfinished());
+        assert!(a.needs_attention() && a.close(2) == Some(7) && !a.needs_attention());
         assert!(ready(&mut a).is_empty() && a.incarnation(2).is_none() && a.incarnation(9) == Some(7));
+    }
+
+    #[test]
+    fn rings_within_a_process_need_no_descriptor_unless_threads_serve_them() {
+        for apart in [false, true] {
+            let set = WaitSet::new().unwrap();
+            let readable = || set.wait(Some(0), |place, _| assert_eq!(place, u64::from(PLACE))).unwrap();
+            let mut a = Rings::default();
+            if apart {
+                a.serve_apart();
+            }
+            let mut peers = Vec::new();
+            for node in [5, 2, 9] {
+                let [near, far] = Within::pair();
+                let carrier = Some(Carrier::Within(near));
+                let offer = Offer { node, incarnation: 7, own: 8, bytes: 4096, credits: 4, side: 0, carrier };
+                a.open(offer, &set.places(0)).unwrap();
+                peers.push(far);
+            }
+            assert!(ready(&mut a).is_empty() && !a.needs_attention() && !readable());
+            for peer in [2, 0] {
+                peers[peer].send(Frame::Alive);
+                peers[peer].flush().unwrap();
+            }
+            assert_eq!((a.needs_attention(), readable()), (true, apart));
+            assert_eq!(ready(&mut a), [5, 9]);
+            assert!(!a.needs_attention() && !readable());
+            assert_eq!(received(&mut a, 9).unwrap(), [Frame::Alive]);
+            assert_eq!(received(&mut a, 5).unwrap(), [Frame::Alive]);
+            a.send(2, Frame::Alive);
+            assert!(a.flush().is_empty());
+            let mut got = VecDeque::new();
+            peers[1].receive(0, &mut got).unwrap();
+            assert_eq!((got.len(), a.close(2), a.close(2)), (1, Some(7), None));
+            peers[1].receive(0, &mut got).unwrap();
+            assert!(peers[1].has_ended());
+        }
     }
 
     #[test]
@@ -346,7 +372,7 @@ mod tests {
         let frame = Frame::NodeDown { node: 1 };
         for sent in 0.. {
             assert!(sent < 2 * OUT_LIMIT, "never full");
-            a.send(1, &frame);
+            a.send(1, frame.clone());
             if sent % 100_000 == 0 && !a.flush().is_empty() {
                 break;
             }
@@ -356,10 +382,10 @@ mod tests {
     #[test]
     fn a_peer_that_has_gone_is_no_error() {
         let (mut a, mut b) = pair();
-        b.send(0, &Frame::Alive);
+        b.send(0, Frame::Alive);
         b.close_all();
         assert_eq!(received(&mut a, 1).unwrap(), [Frame::Alive]);
-        a.send(1, &Frame::Alive);
+        a.send(1, Frame::Alive);
         assert!(a.flush().is_empty());
         assert_eq!((a.close(1), a.close(1)), (Some(7), None));
     }
@@ -367,7 +393,7 @@ mod tests {
     #[test]
     fn an_offer_without_descriptors_is_refused() {
         let mut rings = Rings::default();
-        let offer = Offer { node: 1, incarnation: 7, own: 8, bytes: 4096, credits: 4, side: 0, fds: None };
+        let offer = Offer { node: 1, incarnation: 7, own: 8, bytes: 4096, credits: 4, side: 0, carrier: None };
         assert!(rings.open(offer, &Places::default()).unwrap_err().to_string().contains("ulimit"));
     }
 }

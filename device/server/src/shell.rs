@@ -167,6 +167,9 @@ impl HibServer {
     /// serves, or another one if they are `apart`. For a server that has not taken a turn.
     pub fn join_by(&mut self, door: Door, apart: bool) {
         self.link.join_by(door, apart);
+        if apart {
+            self.board.rings.serve_apart();
+        }
     }
 
     /// From now on this is one of several boards, which share what this process has. For a server that has not taken a
@@ -186,9 +189,9 @@ impl HibServer {
         Ok(())
     }
 
-    /// Whether a fabric of the same process has sent something: then a turn is due.
+    /// Whether the fabric, or a board, of the same process has sent something: then a turn is due.
     pub fn needs_attention(&self) -> bool {
-        self.link.needs_attention()
+        self.link.needs_attention() || self.board.rings.needs_attention()
     }
 
     /// The board, for inspection.
@@ -226,16 +229,17 @@ impl HibServer {
         let now = self.clock.now();
         self.board.tick(now);
         self.link.timer(now, &self.places);
-        // The fabric comes first: its credits and replies make room for the guest's stores.
+        // Before the fabric says that their peers were reset: they have acknowledged what they performed until then.
+        if found[RINGS as usize].read || self.board.rings.needs_attention() {
+            self.board.serve_rings();
+        }
+        // The fabric comes before the guest: its credits and replies make room for the guest's stores.
         if ready.link_in {
             let board = &mut self.board;
             self.link.receive(now, |arrival| match arrival {
                 Arrival::Event(event) => board.feed(event),
                 Arrival::Ring(offer) => board.open_ring(offer, &self.places),
             })?;
-        }
-        if found[RINGS as usize].read || self.board.rings.is_unfinished() {
-            self.board.serve_rings();
         }
         if let (true, Some(change)) = (found[DIRECT as usize].read, &self.change) {
             // First: a change from here on is signalled again.
@@ -323,7 +327,7 @@ impl HibServer {
     /// The same without copies.
     fn deadline(&self, now: u64) -> Option<u64> {
         let pause = self.pause(now);
-        if pause.is_none() && self.has_unread() || self.link.needs_attention() || self.board.rings.is_unfinished() {
+        if pause.is_none() && self.has_unread() || self.needs_attention() {
             return Some(0);
         }
         let dry = pause.or(self.intake.deadline()).map(|at| at.saturating_sub(now));

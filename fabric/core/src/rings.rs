@@ -54,14 +54,16 @@ struct Entry {
     /// By node of the pair: the incarnation of the other one that it was notified of.
     notified: [Option<u64>; 2],
     ring: Option<Ring>,
+    /// It counts for its nodes.
+    counted: bool,
 }
 
 #[derive(Clone, Debug)]
 pub struct RingPairs {
-    /// Pairs of one node, at most.
+    /// Counted pairs of one node, at most.
     most: usize,
     pairs: BTreeMap<Pair, Entry>,
-    /// By node: its pairs.
+    /// By node: its counted pairs.
     counts: BTreeMap<NodeId, usize>,
     /// Pairs that something may have changed for.
     changed: BTreeSet<Pair>,
@@ -73,25 +75,27 @@ fn pair(node: NodeId, peer: NodeId) -> (Pair, usize) {
 }
 
 impl RingPairs {
-    /// No pairs. A node is in at most so many; further ones have no ring.
+    /// No pairs. A node is in at most so many that are counted; further ones have no ring.
     pub fn new(most: usize) -> RingPairs {
         RingPairs { most, pairs: BTreeMap::new(), counts: BTreeMap::new(), changed: BTreeSet::new() }
     }
 
-    /// A node was notified of the incarnation of another one. Both can have rings.
-    pub fn notified(&mut self, node: NodeId, of: NodeId, incarnation: u64) {
+    /// A node was notified of the incarnation of another one. Both can have rings; `counted`: that takes something of
+    /// which each node has so much and no more.
+    pub fn notified(&mut self, node: NodeId, of: NodeId, incarnation: u64, counted: bool) {
         let (pair, place) = pair(node, of);
         if node == of {
             return;
         }
-        if !self.pairs.contains_key(&pair) {
+        if counted && !self.pairs.contains_key(&pair) {
             let held = |node: &NodeId| self.counts.get(node).copied().unwrap_or(0);
             if pair.iter().any(|node| held(node) >= self.most) {
                 return;
             }
             pair.iter().for_each(|node| *self.counts.entry(*node).or_default() += 1);
         }
-        self.pairs.entry(pair).or_default().notified[place] = Some(incarnation);
+        let new = Entry { counted, ..Entry::default() };
+        self.pairs.entry(pair).or_insert(new).notified[place] = Some(incarnation);
         self.changed.insert(pair);
     }
 
@@ -99,9 +103,9 @@ impl RingPairs {
     pub fn left(&mut self, node: NodeId) {
         let pairs: Vec<Pair> = self.pairs.keys().filter(|pair| pair.contains(&node)).copied().collect();
         for pair in pairs {
-            self.pairs.remove(&pair);
+            let counted = self.pairs.remove(&pair).is_some_and(|entry| entry.counted);
             self.changed.remove(&pair);
-            for node in pair {
+            for node in pair.into_iter().filter(|_| counted) {
                 if let Some(count) = self.counts.get_mut(&node) {
                     *count -= 1;
                     if *count == 0 {
@@ -205,28 +209,28 @@ mod tests {
     }
 
     fn both(pairs: &mut RingPairs, a: NodeId, b: NodeId) {
-        pairs.notified(a, b, 100 + u64::from(b));
-        pairs.notified(b, a, 100 + u64::from(a));
+        pairs.notified(a, b, 100 + u64::from(b), true);
+        pairs.notified(b, a, 100 + u64::from(a), true);
     }
 
     #[test]
     fn a_ring_is_offered_when_both_know_each_other() {
         let mut pairs = RingPairs::new(8);
-        pairs.notified(2, 1, 101);
-        pairs.notified(2, 2, 102);
+        pairs.notified(2, 1, 101, true);
+        pairs.notified(2, 2, 102, true);
         assert_eq!(up(&mut pairs), None);
-        pairs.notified(1, 2, 99);
+        pairs.notified(1, 2, 99, true);
         assert_eq!(up(&mut pairs), None, "an earlier incarnation");
-        pairs.notified(1, 2, 102);
+        pairs.notified(1, 2, 102, true);
         assert_eq!(up(&mut pairs), Some(RingChange::Offer { nodes: [1, 2], incarnations: [101, 102] }));
-        pairs.notified(1, 2, 102);
+        pairs.notified(1, 2, 102, true);
         assert_eq!(up(&mut pairs), None, "once");
-        pairs.notified(1, 2, 110);
+        pairs.notified(1, 2, 110, true);
         let current = |node| Some(if node == 2 { 110 } else { 101 });
         let next = pairs.next(current, |_| true);
         assert_eq!(next, Some(RingChange::Offer { nodes: [1, 2], incarnations: [101, 110] }));
         pairs.left(1);
-        pairs.notified(1, 2, 110);
+        pairs.notified(1, 2, 110, true);
         assert_eq!((pairs.next(current, |_| true), pairs.in_use()), (None, 0));
     }
 
@@ -242,6 +246,12 @@ mod tests {
         let mut none = RingPairs::new(0);
         both(&mut none, 0, 1);
         assert_eq!(up(&mut none), None);
+        for _ in 0..2 {
+            none.notified(0, 1, 101, false);
+            none.notified(1, 0, 100, false);
+            assert!(up(&mut none).is_some(), "it is not counted");
+            none.left(1);
+        }
     }
 
     #[test]
@@ -281,7 +291,7 @@ mod tests {
         pairs.reconsider();
         both(&mut pairs, 0, 1);
         assert_eq!((up(&mut pairs), pairs.in_use()), (None, 0));
-        pairs.notified(0, 1, 111);
+        pairs.notified(0, 1, 111, true);
         let mut next = || pairs.next(|node| Some(if node == 1 { 111 } else { 100 }), |_| true);
         assert_eq!(next(), Some(RingChange::Restore { nodes: [0, 1], incarnations: [100, 111] }));
         assert_eq!(next(), Some(RingChange::Offer { nodes: [0, 1], incarnations: [100, 111] }));

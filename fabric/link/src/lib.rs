@@ -6,8 +6,9 @@
 //!            └ SendQueue                            └ Listener
 //! ```
 //!
-//! Two boards of one host may have a [`ring`] between them, which the fabric hands out; `unsafe` exists in its memory
-//! (`ring/memory.rs`) only.
+//! Two boards of one host may have a ring between them, which the fabric hands out: each has a
+//! [`RingEnd`](ring_end::RingEnd), of memory that two processes share ([`ring`]) or within one. `unsafe` exists in the
+//! former (`ring/memory.rs`) only.
 //!
 //! [`LinkClient`] is the HIB's end of a link; [`Input`] decodes frames at both ends. Where HIB and fabric are in one
 //! process a [`MemoryLink`] takes the place of the stream. [`listener`] and [`send_queue`]
@@ -29,7 +30,9 @@ mod input;
 pub mod limit;
 pub mod listener;
 mod memory;
+mod queue;
 pub mod ring;
+pub mod ring_end;
 pub mod send_queue;
 
 pub use client::{LinkClient, OUT_LIMIT, OutputFull, Received, hello};

@@ -14,12 +14,12 @@
 //! that follow.
 //!
 //! A queue is a deque under a lock, which is held for one push, or to swap the deque for an empty one: a receiver takes
-//! all that waits at once. It has the memory that waits in it, up to [`OUT_LIMIT`] bytes. The example `memory_link`
-//! measures it beside queues without locks; why none of them is used is in `docs/architecture.md` ("Processes and
-//! threads").
+//! all that waits at once. It has the memory that waits in it, up to [`OUT_LIMIT`](crate::OUT_LIMIT) bytes. The example
+//! `memory_link` measures it beside queues without locks; why none of them is used is in `docs/architecture.md`
+//! ("Processes and threads").
 //!
 //! Both directions are bounded as those of a stream: [`MemoryLink::send`] refuses what would exceed
-//! [`OUT_LIMIT`] bytes.
+//! [`OUT_LIMIT`](crate::OUT_LIMIT) bytes.
 
 use std::collections::VecDeque;
 use std::io;
@@ -31,27 +31,9 @@ use rustix::io::Errno;
 use telegraphos_wire::link::Frame;
 
 use crate::bell::Bell;
-use crate::client::{OUT_LIMIT, OutputFull, Received};
-
-/// What a frame counts for besides its block, in bytes.
-const FRAME: usize = size_of::<Frame>();
-
-/// Bytes that a frame holds while it waits.
-fn held(frame: &Frame) -> usize {
-    FRAME
-        + match frame {
-            Frame::Packet(packet) | Frame::Forward { packet, .. } => packet.body.held_len(),
-            Frame::Group { members, .. } => size_of_val(members.as_slice()),
-            _ => 0,
-        }
-}
-
-#[derive(Debug, Default)]
-struct Queue {
-    frames: VecDeque<Frame>,
-    /// Bytes that they hold.
-    held: usize,
-}
+use crate::client::{OutputFull, Received};
+use crate::queue::Queue;
+use crate::ring_end::Within;
 
 #[derive(Debug)]
 struct Way {
@@ -64,6 +46,8 @@ struct Way {
     wants_room: AtomicBool,
     /// The end that sends has gone.
     ended: AtomicBool,
+    /// Ends of rings, one for each [`Frame::Ring`] in `queue`.
+    ring_ends: Mutex<VecDeque<Within>>,
     /// Rung at each new need of attention, if it is to be.
     bell: Bell,
     rings: AtomicBool,
@@ -77,6 +61,7 @@ impl Way {
             attention: AtomicBool::new(false),
             wants_room: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            ring_ends: Mutex::default(),
             bell: Bell::new()?,
             rings: AtomicBool::new(false),
         })
@@ -127,7 +112,8 @@ impl MemoryLink {
         &self.ways[1 - self.me]
     }
 
-    /// Hands a frame over. Refused, and nothing handed over, if more than [`OUT_LIMIT`] bytes would wait. If the other
+    /// Hands a frame over. Refused, and nothing handed over, if more than [`OUT_LIMIT`](crate::OUT_LIMIT) bytes would
+    /// wait. If the other
     /// end has gone the frame is dropped: [`MemoryLink::receive`] says so.
     pub fn send(&self, frame: Frame) -> Result<(), OutputFull> {
         let way = self.outward();
@@ -135,16 +121,21 @@ impl MemoryLink {
             return Ok(());
         }
         let mut queue = way.queue();
-        let held = queue.held + held(&frame);
-        if held > OUT_LIMIT {
-            return Err(OutputFull);
-        }
-        queue.held = held;
-        queue.frames.push_back(frame);
-        way.waiting.store(queue.frames.len(), Ordering::SeqCst);
+        queue.push(frame)?;
+        way.waiting.store(queue.len(), Ordering::SeqCst);
         drop(queue);
         way.call();
         Ok(())
+    }
+
+    /// Hands over the end of a ring between two boards of this process, with the [`Frame::Ring`] that is sent next.
+    pub fn attach(&self, end: Within) {
+        self.outward().ring_ends.lock().unwrap_or_else(PoisonError::into_inner).push_back(end);
+    }
+
+    /// The end that came with the next [`Frame::Ring`]. To be called once for each such frame, in order.
+    pub fn take_ring_end(&self) -> Option<Within> {
+        self.inward().ring_ends.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 
     /// Takes all that has arrived, behind what `frames` holds.
@@ -154,13 +145,7 @@ impl MemoryLink {
         // Before the frames: what was sent before the end is found.
         let closed = way.ended.load(Ordering::SeqCst);
         let mut queue = way.queue();
-        let received = queue.frames.len();
-        if frames.is_empty() {
-            std::mem::swap(&mut queue.frames, frames);
-        } else {
-            frames.append(&mut queue.frames);
-        }
-        queue.held = 0;
+        let received = queue.take(frames);
         way.waiting.store(0, Ordering::SeqCst);
         drop(queue);
         if received > 0 && way.wants_room.swap(false, Ordering::SeqCst) {
@@ -217,6 +202,7 @@ impl Drop for MemoryLink {
         way.call();
         // Nothing will take them.
         *self.inward().queue() = Queue::default();
+        self.inward().ring_ends.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
@@ -287,6 +273,8 @@ impl Door {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::client::OUT_LIMIT;
+    use crate::queue::FRAME;
 
     fn numbered(node: u16) -> Frame {
         Frame::NodeDown { node }

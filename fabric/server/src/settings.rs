@@ -60,7 +60,8 @@ pub struct Settings {
     #[arg(long, value_name = "FILE")]
     pub faults: Option<PathBuf>,
     /// Most rings in shared memory of each HIB to others of this host, beside the switch; each takes up to 260 KiB.
-    /// 0: none. Not in use while a link has faults or something is captured [default: 16]
+    /// HIBs of one process have rings to all others of it. 0: none, also within a process. Not in use while a link has
+    /// faults or something is captured [default: 16]
     #[arg(long, value_name = "N")]
     pub rings: Option<u32>,
     /// Seed of all faults: the same seed gives the same faults [default: 0]

@@ -286,7 +286,7 @@ impl Cluster {
             match action {
                 SwitchAction::Send(port, frame) => {
                     if let (Some(rings), Frame::NodeUp { node, incarnation, .. }) = (&mut self.rings, &frame) {
-                        rings.pairs.notified(port as u16, *node, *incarnation);
+                        rings.pairs.notified(port as u16, *node, *incarnation, true);
                     }
                     push(&mut fabric.down[port as usize], frame, Choice::Down(port as u16), &mut self.ready);
                 }

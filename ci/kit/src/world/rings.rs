@@ -48,7 +48,7 @@ impl Cluster {
         let mut pairs = RingPairs::new(16);
         let count = self.nodes.len() as u16;
         for (node, of) in (0..count).flat_map(|node| (0..count).map(move |of| (node, of))) {
-            pairs.notified(node, of, self.nodes[usize::from(of)].hib.incarnation());
+            pairs.notified(node, of, self.nodes[usize::from(of)].hib.incarnation(), true);
         }
         self.rings = Some(Rings {
             pairs,

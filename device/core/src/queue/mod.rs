@@ -21,7 +21,7 @@ mod machine;
 use self::machine::{Arm, Element, Queue, QueueState, acknowledge_element, refuse_element};
 use crate::HibConfig;
 use crate::config::Bug;
-use crate::ctx::{Ctx, FollowUp};
+use crate::ctx::{Charge, Ctx, FollowUp};
 use crate::events::Cause;
 use crate::grants::{Grant, Grants};
 use crate::table::Table;
@@ -231,9 +231,9 @@ impl NotificationQueues {
 
     // ---- elements ----
 
-    /// Handles a received element. It leaves the link's buffer at once, since its import holds a receive credit for it.
-    pub(crate) fn element(&mut self, ctx: &mut Ctx, grants: &Grants, packet: Packet) {
-        let charge = ctx.charge_of(&packet);
+    /// Handles a received element. It leaves the buffer that it occupies at once, since its import holds a receive
+    /// credit for it.
+    pub(crate) fn element(&mut self, ctx: &mut Ctx, grants: &Grants, packet: Packet, charge: Charge) {
         ctx.consumed(charge, packet.src, Class::Enqueue);
         let Body::Enqueue { at, data, .. } = packet.body else { return };
         let admitted = if ctx.answers.follows_refused_store(&packet) {

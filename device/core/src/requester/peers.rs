@@ -11,7 +11,7 @@ use crate::config::Bug;
 use crate::ctx::Ctx;
 use crate::keyed::Key;
 use crate::numbered::Numbered;
-use crate::rings::Route;
+use crate::rings::Way;
 use std::collections::{BTreeSet, VecDeque};
 use telegraphos_wire::{Body, Class, NodeId, RemoteAddr, Status, WindowAddress};
 
@@ -139,7 +139,7 @@ pub(crate) struct Peer {
     /// Abandoned requests in flight, by [`Window`].
     abandoned: [u32; 3],
     /// Requests wait for the peer's end of a ring, since then: for a credit, or for the end of the ring's withdrawal.
-    ring_waits: Option<Phase>,
+    pub(super) ring_waits: Option<Phase>,
     /// Generation of the tags of requests to this peer: the number of times that all its requests in flight were
     /// abandoned.
     tag_generation: u32,
@@ -322,24 +322,24 @@ impl Peers {
 
     // ---- what may be sent ----
 
-    /// Returns whether a packet of this class may be sent to another node now, by the ring to it or by the switch. If
-    /// it may not for lack of the switch's credits, the node is queued for them. Each present node has a guaranteed
-    /// share, so that a slow destination cannot occupy all credits (`Shares::half_guaranteed`).
-    pub(crate) fn may_send(&mut self, ctx: &mut Ctx, node: NodeId, class: Class) -> bool {
+    /// The way by which a packet of this class may be sent to another node now; `None` if it may not. If it may not for
+    /// lack of the switch's credits, the node is queued for them; one that waits for its ring the ring's next event
+    /// sends. Each present node has a guaranteed share, so that a slow destination cannot occupy all credits
+    /// (`Shares::half_guaranteed`).
+    pub(crate) fn may_send(&mut self, ctx: &mut Ctx, node: NodeId, class: Class) -> Option<Way> {
         if !ctx.link.is_up() {
-            return false;
+            return None;
         }
-        let peer = &mut self.table[usize::from(node)];
-        let is_idle = peer.window_used() == 0 && peer.elements_in_flight == 0;
-        let route = ctx.rings.route(node, class, is_idle);
-        if class == Class::Request {
-            self.ring_waits(ctx, node, route == Route::Wait);
-        }
-        match route {
-            Route::Switch => {}
-            Route::Ring => return true,
-            // The ring's next event sends it.
-            Route::Wait => return false,
+        if !ctx.rings.is_empty() {
+            let peer = &self.table[usize::from(node)];
+            let is_idle = peer.window_used() == 0 && peer.elements_in_flight == 0;
+            let way = ctx.rings.way(node, class, is_idle);
+            if class == Class::Request {
+                self.ring_waits(ctx, node, way.is_none());
+            }
+            if way != Some(Way::Switch) {
+                return way;
+            }
         }
         let peer = &mut self.table[usize::from(node)];
         let unanswered = if class == Class::Enqueue { peer.elements_in_flight } else { peer.window_used() };
@@ -348,7 +348,7 @@ impl Peers {
         if !admitted && !std::mem::replace(&mut peer.awaits_credit, true) {
             self.credit_waiters.push_back(node);
         }
-        admitted
+        admitted.then_some(Way::Switch)
     }
 
     /// Takes the nodes that wait for credits.

@@ -11,6 +11,7 @@ use crate::config::Bug;
 use crate::ctx::{Ctx, FollowUp};
 use crate::keyed::Key;
 use crate::numbered::ones;
+use crate::rings::Way;
 use crate::{LostStore, Notice};
 use std::collections::VecDeque;
 use telegraphos_wire::admin::Completion;
@@ -99,16 +100,16 @@ impl Requester {
             let waiting = waiting.filter(|waiting| !(is_move(waiting) && behind(waiting.0)));
             let forward = match (waiting, forward) {
                 // All are sent, or wait for answers.
+                (None, None) if peer.ring_waits.is_none() => return,
                 (None, None) => return self.peers.ring_waits(ctx, node, false),
                 // In the order of acceptance, as far as the windows allow.
                 (Some(waiting), Some(forward)) => forward.0 < waiting.0,
                 (waiting, _) => waiting.is_none(),
             };
-            if !own && !self.peers.may_send(ctx, node, Class::Request) {
-                return;
-            }
+            let way = if own { Some(Way::Own) } else { self.peers.may_send(ctx, node, Class::Request) };
+            let Some(way) = way else { return };
             if forward {
-                self.send_forward(ctx, node);
+                self.send_forward(ctx, node, way);
                 continue;
             }
             let peer = &mut self.peers.table[usize::from(node)];
@@ -137,23 +138,23 @@ impl Requester {
                 }
             };
             self.peers.table[usize::from(node)].outstanding += 1;
-            self.send_request(ctx, node, body, request);
+            self.send_request(ctx, node, body, request, way);
         }
     }
 
     /// Sends elements to a node while credits last, the imports in round-robin order.
     fn pump_elements(&mut self, ctx: &mut Ctx, node: NodeId) {
         while !self.peers.table[usize::from(node)].enqueuers.is_empty() {
-            if node != ctx.config.node && !self.peers.may_send(ctx, node, Class::Enqueue) {
-                return;
-            }
+            let own = node == ctx.config.node;
+            let way = if own { Some(Way::Own) } else { self.peers.may_send(ctx, node, Class::Enqueue) };
+            let Some(way) = way else { return };
             let Some(key) = self.send_queues.next(&mut self.peers.table[usize::from(node)]) else { return };
-            self.send_element(ctx, node, key);
+            self.send_element(ctx, node, key, way);
         }
     }
 
     /// Sends the first waiting element of a send queue. The caller has checked for a link credit and a receive credit.
-    fn send_element(&mut self, ctx: &mut Ctx, node: NodeId, key: Key) {
+    fn send_element(&mut self, ctx: &mut Ctx, node: NodeId, key: Key, way: Way) {
         let Some(send_queue) = self.send_queues.table.get_mut(key) else { return };
         let Some(WaitingElement { at, size, data, .. }) = send_queue.waiting.pop_front() else { return };
         if send_queue.waiting.is_empty() {
@@ -167,26 +168,26 @@ impl Requester {
         peer.elements_in_flight += 1;
         let after = peer.requests_sent;
         let body = Body::Enqueue { at, context, epoch, size, data, after };
-        self.transmit(ctx, node, body, InFlight::Element { send_queue: key, epoch: epoch.epoch });
+        self.transmit(ctx, node, body, InFlight::Element { send_queue: key, epoch: epoch.epoch }, way);
     }
 
-    /// Sends a request. The caller has checked for a credit.
-    fn send_request(&mut self, ctx: &mut Ctx, node: NodeId, body: Body, request: InFlight) {
+    /// Sends a request. The caller has checked for a credit of this way.
+    fn send_request(&mut self, ctx: &mut Ctx, node: NodeId, body: Body, request: InFlight, way: Way) {
         let peer = &mut self.peers.table[usize::from(node)];
         peer.requests_sent = peer.requests_sent.wrapping_add(1);
-        self.transmit(ctx, node, body, request);
+        self.transmit(ctx, node, body, request, way);
     }
 
     /// Sends a request or an element, which is in flight from now on.
-    fn transmit(&mut self, ctx: &mut Ctx, node: NodeId, body: Body, request: InFlight) {
+    fn transmit(&mut self, ctx: &mut Ctx, node: NodeId, body: Body, request: InFlight, way: Way) {
         let target = self.peers.target(ctx, node);
         let tag = self.peers.take_tag(ctx, node, request);
         let packet = Packet { src: ctx.config.node, dst: node, tag, incarnation: ctx.incarnation, target, body };
-        ctx.transmit_request(packet);
+        ctx.transmit_request(packet, way);
     }
 
     /// Sends the oldest waiting request to the home of a page, or drops it if its import is in error.
-    fn send_forward(&mut self, ctx: &mut Ctx, node: NodeId) {
+    fn send_forward(&mut self, ctx: &mut Ctx, node: NodeId, way: Way) {
         let forwards = &mut self.peers.table[usize::from(node)].forwards;
         let Some((_, waiting)) = forwards.pop_front() else { return };
         if forwards.is_empty() {
@@ -201,7 +202,7 @@ impl Requester {
             return ctx.defer(FollowUp::ForwardDropped(number));
         }
         self.peers.table[usize::from(node)].forwards_in_flight += 1;
-        self.send_request(ctx, node, body, InFlight::Forward { number });
+        self.send_request(ctx, node, body, InFlight::Forward { number }, way);
     }
 
     /// Removes those of `numbers` (ascending) that wait to be sent to the home of a page, in one pass over its queue.

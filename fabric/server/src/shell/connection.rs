@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use telegraphos_link::Input;
+use telegraphos_link::ring_end::Within;
 use telegraphos_service::wait::Readiness;
 use telegraphos_transport::{Received, Transport};
 use telegraphos_wire::NodeId;
@@ -248,6 +249,14 @@ impl Connection {
     pub(super) fn queue_with(&mut self, frame: &Frame, fds: [OwnedFd; 2]) {
         self.attached.push_back((self.output.len(), fds));
         frame.encode(&mut self.output);
+    }
+
+    /// Queues a frame that this end of a ring goes with. For a transport in memory.
+    pub(super) fn queue_with_end(&mut self, frame: Frame, end: Within) {
+        if let Some(link) = self.transport.memory() {
+            link.attach(end);
+        }
+        self.queue(frame);
     }
 
     pub(super) fn probed(&mut self, now: u64) {

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rings between HIBs that are joined by Unix streams: this process makes them and hands out their ends, and is not on
-//! their path. [`RingPairs`] decides which pairs have one.
+//! Rings between HIBs that are joined by Unix streams, and between HIBs of this process: this process makes them and
+//! hands out their ends, and the switch is not on their path. [`RingPairs`] decides which pairs have one.
 //!
 //! What must be seen passes the switch: while a node's link has faults, or anything is captured, its rings are
 //! withdrawn ([`Faults::observes`]).
 
 use std::collections::BTreeMap;
+use std::io;
 use std::os::fd::OwnedFd;
 
 use log::{debug, info};
 use telegraphos_fabric_core::PortId;
 use telegraphos_fabric_core::rings::{RingChange, RingPairs};
-use telegraphos_link::ring::Ring;
+use telegraphos_link::ring_end::{Shared, Within};
 use telegraphos_wire::link::Frame;
-use telegraphos_wire::{NodeId, STREAM_BLOCK};
+use telegraphos_wire::{MAX_BLOCK, NodeId, STREAM_BLOCK};
 
-use super::connection::Role;
+use super::connection::{Connection, Role};
 use super::faults::Faults;
 use super::ports::Ports;
 use super::switches::Switches;
@@ -25,13 +26,52 @@ const BYTES: u32 = 128 << 10;
 /// Requests, and as many elements, that each end may have in the other's buffers: the window of a board.
 const CREDITS: u32 = 64;
 
+/// What carries the rings of a HIB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Memory {
+    /// It is in another process of this host.
+    Shared,
+    /// It is in this process.
+    Within,
+}
+
+impl Memory {
+    /// Of the HIB at the other end of a connection; `None` if it can have no ring. A link that has had faults carries
+    /// none.
+    fn of(connection: &Connection) -> Option<Memory> {
+        match connection.is_in_memory() {
+            true => Some(Memory::Within),
+            false => connection.transport.carries_descriptors().then_some(Memory::Shared),
+        }
+    }
+}
+
+/// The ends of a ring, each for one of its nodes.
+#[derive(Debug)]
+enum Ends {
+    Shared([[OwnedFd; 2]; 2]),
+    Within([Within; 2]),
+}
+
+impl Ends {
+    fn new(memory: Memory) -> io::Result<Ends> {
+        Ok(match memory {
+            Memory::Shared => {
+                let ([low, high], memory) = Shared::for_others(BYTES)?;
+                Ends::Shared([[low, memory.try_clone()?], [high, memory]])
+            }
+            Memory::Within => Ends::Within(Within::pair()),
+        })
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Rings {
     pub(super) pairs: RingPairs,
     /// Whether a node may have any.
     allowed: bool,
-    /// Nodes that can have rings, and their ports.
-    ports: BTreeMap<NodeId, PortId>,
+    /// Nodes that can have rings, their ports, and what carried their rings when they joined.
+    ports: BTreeMap<NodeId, (PortId, Memory)>,
     /// Notifications that were sent: the port to which, of which node, of which incarnation.
     notified: Vec<(PortId, NodeId, u64)>,
     /// Rings that one of their nodes has reported lost, since the other broke the rules.
@@ -51,8 +91,8 @@ impl Rings {
 
     /// A node has joined by this port.
     pub(super) fn joined(&mut self, ports: &Ports, port: PortId, node: NodeId) {
-        if self.allowed && ports.get(port).is_some_and(|c| c.transport.carries_descriptors()) {
-            self.ports.insert(node, port);
+        if let (true, Some(memory)) = (self.allowed, ports.get(port).and_then(Memory::of)) {
+            self.ports.insert(node, (port, memory));
         }
     }
 
@@ -77,20 +117,23 @@ impl Rings {
         }
         for (port, of, incarnation) in std::mem::take(&mut self.notified) {
             let Some((node, switch)) = ports.get(port).and_then(|c| Some((c.node?, c.switch))) else { continue };
-            let Some(other) = self.ports.get(&of).and_then(|other| ports.get(*other)) else { continue };
+            let Some((other, memory)) = self.ports.get(&of).copied() else { continue };
             // Between switches are trunks, which are to be seen.
-            if other.switch == switch && self.ports.get(&node) == Some(&port) {
-                self.pairs.notified(node, of, incarnation);
+            let same = ports.get(other).is_some_and(|other| other.switch == switch);
+            // One in this process and one in another can have none.
+            if same && self.ports.get(&node) == Some(&(port, memory)) {
+                self.pairs.notified(node, of, incarnation, memory == Memory::Shared);
             }
         }
         while let Some(change) = self.next_change(ports, switches, faults) {
             match change {
                 RingChange::Offer { nodes, incarnations } => self.offer(ports, nodes, incarnations),
                 RingChange::Restore { nodes, incarnations } => {
+                    let within = nodes.map(|node| self.memory(ports, node)) == [Some(Memory::Within); 2];
+                    let block = if within { MAX_BLOCK } else { STREAM_BLOCK } as u32;
                     for side in 0..2 {
                         let (node, incarnation) = (nodes[1 - side], incarnations[1 - side]);
-                        let frame = Frame::NodeUp { node, incarnation, block: STREAM_BLOCK as u32 };
-                        self.send(ports, nodes[side], frame, None);
+                        self.send(ports, nodes[side], Frame::NodeUp { node, incarnation, block });
                     }
                 }
                 RingChange::Use { nodes, incarnations, on } => {
@@ -98,7 +141,7 @@ impl Rings {
                     self.leaving |= !on;
                     for side in 0..2 {
                         let frame = Frame::RingUse { node: nodes[1 - side], incarnation: incarnations[1 - side], on };
-                        self.send(ports, nodes[side], frame, None);
+                        self.send(ports, nodes[side], frame);
                     }
                 }
             }
@@ -113,7 +156,8 @@ impl Rings {
     fn next_change(&mut self, ports: &Ports, switches: &Switches, faults: &Faults) -> Option<RingChange> {
         let Rings { pairs, ports: of, .. } = self;
         let incarnation = |node: NodeId| {
-            let connection = ports.get(*of.get(&node)?)?;
+            let (port, _) = of.get(&node)?;
+            let connection = ports.get(*port)?;
             switches.0.get(connection.switch)?.switch.incarnation(node)
         };
         pairs.next(incarnation, |node| !faults.observes(&[node]))
@@ -121,15 +165,12 @@ impl Rings {
 
     /// Sends both nodes their end of a new ring.
     fn offer(&mut self, ports: &mut Ports, nodes: [NodeId; 2], incarnations: [u64; 2]) {
-        // A link that has had faults carries no descriptors.
-        let carried = nodes.iter().all(|node| {
-            let connection = self.ports.get(node).and_then(|port| ports.get(*port));
-            connection.is_some_and(|c| c.transport.carries_descriptors())
-        });
-        let made = carried
-            .then(|| Ring::for_others(BYTES).and_then(|(sockets, memory)| Ok((sockets, memory.try_clone()?, memory))));
-        let (sockets, memories) = match made {
-            Some(Ok((sockets, low, high))) => (sockets, [low, high]),
+        let memory = match nodes.map(|node| self.memory(ports, node)) {
+            [Some(low), Some(high)] if low == high => Some(low),
+            _ => None,
+        };
+        let ends = match memory.map(Ends::new) {
+            Some(Ok(ends)) => ends,
             failed => {
                 if let Some(Err(e)) = failed {
                     ports.complain(format_args!("no ring for nodes {nodes:?}, whose packets pass the switch: {e}"));
@@ -139,29 +180,46 @@ impl Rings {
             }
         };
         debug!("nodes {nodes:?} get a ring");
-        for (side, fds) in sockets.into_iter().zip(memories).enumerate() {
-            let frame = Frame::Ring {
-                node: nodes[1 - side],
-                incarnation: incarnations[1 - side],
-                own: incarnations[side],
-                bytes: BYTES,
-                credits: CREDITS,
-                side: side as u8,
-            };
-            self.send(ports, nodes[side], frame, Some(fds.into()));
+        let frames = [0, 1].map(|side| Frame::Ring {
+            node: nodes[1 - side],
+            incarnation: incarnations[1 - side],
+            own: incarnations[side],
+            bytes: BYTES,
+            credits: CREDITS,
+            side: side as u8,
+        });
+        match ends {
+            Ends::Shared(ends) => {
+                for ((node, frame), fds) in nodes.into_iter().zip(frames).zip(ends) {
+                    self.with(ports, node, |connection| connection.queue_with(&frame, fds));
+                }
+            }
+            Ends::Within(ends) => {
+                for ((node, frame), end) in nodes.into_iter().zip(frames).zip(ends) {
+                    self.with(ports, node, |connection| connection.queue_with_end(frame, end));
+                }
+            }
         }
     }
 
-    /// Sends a frame that is none of the switch's.
-    fn send(&self, ports: &mut Ports, node: NodeId, frame: Frame, fds: Option<[OwnedFd; 2]>) {
-        let Some(port) = self.ports.get(&node).copied() else { return };
+    /// What carries the rings of a node.
+    fn memory(&self, ports: &Ports, node: NodeId) -> Option<Memory> {
+        let (port, _) = self.ports.get(&node)?;
+        Memory::of(ports.get(*port)?)
+    }
+
+    /// Queues something for a node.
+    fn with(&self, ports: &mut Ports, node: NodeId, queue: impl FnOnce(&mut Connection)) {
+        let Some((port, _)) = self.ports.get(&node).copied() else { return };
         if let Some(connection) = ports.get_mut(port) {
-            match fds {
-                Some(fds) => connection.queue_with(&frame, fds),
-                None => _ = connection.queue(frame),
-            }
+            queue(connection);
         }
         ports.touch(port);
+    }
+
+    /// Sends a frame that is none of the switch's.
+    fn send(&self, ports: &mut Ports, node: NodeId, frame: Frame) {
+        self.with(ports, node, |connection| _ = connection.queue(frame));
     }
 
     /// Takes a frame about a ring from a HIB. False if it is none, or this is no link: then it is the switch's.
@@ -183,7 +241,7 @@ impl Rings {
                             "node {from} has closed its ring to node {node}, which broke the rules, as it says"
                         ),
                     );
-                    self.send(ports, node, Frame::RingLost { node: from, incarnation: own }, None);
+                    self.send(ports, node, Frame::RingLost { node: from, incarnation: own });
                 }
                 true
             }

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Frames that wait for another part of this process, bounded by the bytes that they hold.
+
+use std::collections::VecDeque;
+
+use telegraphos_wire::link::Frame;
+
+use crate::client::{OUT_LIMIT, OutputFull};
+
+/// What a frame counts for besides its block, in bytes.
+pub(crate) const FRAME: usize = size_of::<Frame>();
+
+/// Bytes that a frame holds while it waits.
+fn held(frame: &Frame) -> usize {
+    FRAME
+        + match frame {
+            Frame::Packet(packet) | Frame::Forward { packet, .. } => packet.body.held_len(),
+            Frame::Group { members, .. } => size_of_val(members.as_slice()),
+            _ => 0,
+        }
+}
+
+/// A deque that has the memory that waits in it.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    frames: VecDeque<Frame>,
+    /// Bytes that they hold.
+    held: usize,
+}
+
+impl Queue {
+    /// How many wait.
+    pub(crate) fn len(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Appends a frame, unless more than [`OUT_LIMIT`] bytes would wait.
+    pub(crate) fn push(&mut self, frame: Frame) -> Result<(), OutputFull> {
+        if self.held + held(&frame) > OUT_LIMIT {
+            return Err(OutputFull);
+        }
+        self.put(frame);
+        Ok(())
+    }
+
+    /// Appends a frame, however many bytes wait.
+    pub(crate) fn put(&mut self, frame: Frame) {
+        self.held += held(&frame);
+        self.frames.push_back(frame);
+    }
+
+    /// Appends all that waits in another one, unless more than [`OUT_LIMIT`] bytes would wait.
+    pub(crate) fn append(&mut self, other: &mut Queue) -> Result<(), OutputFull> {
+        if self.held + other.held > OUT_LIMIT {
+            return Err(OutputFull);
+        }
+        self.held += std::mem::take(&mut other.held);
+        if self.frames.is_empty() {
+            std::mem::swap(&mut self.frames, &mut other.frames);
+        } else {
+            self.frames.append(&mut other.frames);
+        }
+        Ok(())
+    }
+
+    /// Takes all that waits, behind what `frames` holds. Returns how many.
+    pub(crate) fn take(&mut self, frames: &mut VecDeque<Frame>) -> usize {
+        let taken = self.frames.len();
+        if frames.is_empty() {
+            std::mem::swap(&mut self.frames, frames);
+        } else {
+            frames.append(&mut self.frames);
+        }
+        self.held = 0;
+        taken
+    }
+}

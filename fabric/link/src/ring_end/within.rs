@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The end of a ring to a board of the same process: frames are handed over whole, without bytes, copies of blocks or
+//! system calls. What was sent in one turn is handed over under one lock.
+//!
+//! An end has no descriptor. Its board has one [`Calls`] for all its rings, in which a peer notes what has something to
+//! do: so a board finds that without a look at each of its rings, however many they are.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use rustix::io::Errno;
+use telegraphos_wire::NodeId;
+use telegraphos_wire::link::Frame;
+
+use super::RingEnd;
+use crate::bell::Bell;
+use crate::queue::Queue;
+
+/// Nothing panics between two steps of one change, so a poisoned lock protects what is whole.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends of one board's rings that have something to do; see the module.
+#[derive(Debug, Default)]
+pub struct Calls {
+    called: Mutex<Vec<NodeId>>,
+    /// There are some in `called`, to be read without its lock.
+    any: AtomicBool,
+    bell: Option<Bell>,
+}
+
+impl Calls {
+    /// For boards that one thread serves: it looks.
+    pub fn new() -> Calls {
+        Calls::default()
+    }
+
+    /// For boards that several threads serve: a call costs a system call, unless one before it was not taken. Fails if
+    /// the process has no descriptor left.
+    pub fn with_bell() -> Result<Calls, Errno> {
+        Ok(Calls { bell: Some(Bell::new()?), ..Calls::default() })
+    }
+
+    fn call(&self, node: NodeId) {
+        let mut called = locked(&self.called);
+        called.push(node);
+        let first = !self.any.swap(true, Ordering::SeqCst);
+        if let (true, Some(bell)) = (first, &self.bell) {
+            bell.raise();
+        }
+    }
+
+    /// Whether an end has something to do.
+    pub fn any(&self) -> bool {
+        self.any.load(Ordering::SeqCst)
+    }
+
+    /// Takes the nodes at the other ends of those that have something to do, and perhaps of some that had; appends them
+    /// to `nodes`.
+    pub fn take(&self, nodes: &mut Vec<NodeId>) {
+        if !self.any() {
+            return;
+        }
+        let mut called = locked(&self.called);
+        // Under the lock, so that the next call raises it again.
+        if let Some(bell) = &self.bell {
+            bell.clear();
+        }
+        self.any.store(false, Ordering::SeqCst);
+        nodes.append(&mut called);
+    }
+
+    /// Readable while an end has something to do; `None` for one thread.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.bell.as_ref().map(Bell::fd)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Way {
+    queue: Mutex<Queue>,
+    /// The end that receives has something to do.
+    attention: AtomicBool,
+    /// Where it is called, and by the name of which node.
+    calls: OnceLock<(Arc<Calls>, NodeId)>,
+    /// The end that sends has gone.
+    ended: AtomicBool,
+}
+
+impl Way {
+    /// Calls the receiving end. What it is to find was written before.
+    fn call(&self) {
+        if !self.attention.swap(true, Ordering::SeqCst) {
+            // Either this sees where to call, or the end that says so sees that it needs attention.
+            fence(Ordering::SeqCst);
+            if let Some((calls, node)) = self.calls.get() {
+                calls.call(*node);
+            }
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Within {
+    /// By the end that receives.
+    ways: Arc<[Way; 2]>,
+    me: usize,
+    /// Sent in this turn.
+    output: Queue,
+    ended: bool,
+}
+
+impl Within {
+    /// The two ends of a ring.
+    pub fn pair() -> [Within; 2] {
+        let ways: Arc<[Way; 2]> = Arc::default();
+        [0, 1].map(|me| Within { ways: Arc::clone(&ways), me, output: Queue::default(), ended: false })
+    }
+
+    /// From now on, this end is called here, by the name of the node at the other end. At once if it needs attention.
+    pub fn call_at(&self, calls: &Arc<Calls>, node: NodeId) {
+        let way = self.inward();
+        if way.calls.set((Arc::clone(calls), node)).is_ok() {
+            fence(Ordering::SeqCst);
+            if way.attention.load(Ordering::SeqCst) {
+                calls.call(node);
+            }
+        }
+    }
+
+    fn inward(&self) -> &Way {
+        &self.ways[self.me]
+    }
+
+    fn outward(&self) -> &Way {
+        &self.ways[1 - self.me]
+    }
+}
+
+impl RingEnd for Within {
+    fn send(&mut self, frame: Frame) {
+        if !self.ended {
+            // More than may wait there: the flush fails.
+            self.output.put(frame);
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.output.len() == 0 {
+            return Ok(());
+        }
+        if self.inward().ended.load(Ordering::SeqCst) {
+            self.output = Queue::default();
+            return Ok(());
+        }
+        let way = &self.ways[1 - self.me];
+        locked(&way.queue).append(&mut self.output).map_err(|_| io::Error::other("it does not read"))?;
+        way.call();
+        Ok(())
+    }
+
+    fn is_short_of_room(&self) -> bool {
+        false
+    }
+
+    fn receive(&mut self, _now: u64, frames: &mut VecDeque<Frame>) -> io::Result<()> {
+        let way = self.inward();
+        way.attention.store(false, Ordering::SeqCst);
+        // Before the frames: what was sent before the end is found.
+        let ended = way.ended.load(Ordering::SeqCst);
+        locked(&way.queue).take(frames);
+        self.ended |= ended;
+        Ok(())
+    }
+
+    fn needs_attention(&self) -> bool {
+        false
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+impl Drop for Within {
+    fn drop(&mut self) {
+        let way = self.outward();
+        way.ended.store(true, Ordering::SeqCst);
+        way.call();
+        // Nothing will take them.
+        *locked(&self.inward().queue) = Queue::default();
+    }
+}
