@@ -57,6 +57,12 @@ pub const fn incarnation_at(seconds: u64) -> u64 {
     (seconds & 0xffff_ffff) << COUNTED_BITS
 }
 
+/// Bytes of a packet's frame on a link.
+#[inline]
+pub fn packet_len(packet: &Packet) -> u64 {
+    (HEAD_LEN + packet::HEADER_LEN + packet.body.payload_len()) as u64
+}
+
 /// Frame kinds from this one on never occur on a link: captures use them for other records (`fabric/capture`).
 pub const FIRST_RECORD_KIND: u8 = 0xf0;
 

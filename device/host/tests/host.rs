@@ -279,12 +279,14 @@ fn rings_between_boards(serving: Serving) {
     open(&mut a, 0, &own, rights);
     open(&mut a, 16, &other, rights);
     let mut control = host.control();
-    let received = |control: &mut ControlClient| -> u64 {
-        let ports = snapshot(control).ports;
-        ports.iter().flat_map(|port| port.classes.iter()).map(|(_, class)| class.received.packets).sum()
+    // All packets, and those of them that have passed the switch.
+    let received = |control: &mut ControlClient| -> (u64, u64) {
+        let Snapshot { ports, totals, .. } = snapshot(control);
+        let all = ports.iter().flat_map(|port| port.classes.iter()).map(|(_, class)| class.received.packets).sum();
+        (all, all - totals.ring_packets)
     };
     let mut round = 0u64;
-    // Stores, loads, and a copy there and back: the packets that the switch has received meanwhile.
+    // Stores, loads, and a copy there and back: the packets meanwhile, and those by the switch.
     let mut exchange = |control: &mut ControlClient| {
         round += 1;
         let before = received(control);
@@ -301,7 +303,9 @@ fn rings_between_boards(serving: Serving) {
         let mut returned = vec![0; LENGTH as usize];
         a.read(MEMORY + LENGTH, &mut returned).unwrap();
         assert!(returned == data, "round {round}");
-        received(control) - before
+        let (all, by_switch) = received(control);
+        assert!(all - before.0 > 100, "{all} packets, {before:?} before");
+        by_switch - before.1
     };
     come_to(&mut control, 3);
     // The first request may have met one that was not answered.
@@ -323,10 +327,10 @@ fn rings_between_boards(serving: Serving) {
     come_to(&mut control, 3);
     open(&mut b, 0, &own, rights);
     eventually("the ring after a reset", || {
-        let before = received(&mut control);
+        let (_, before) = received(&mut control);
         b.client.store(4, window(0, 0, 0), &9u64.to_le_bytes()).unwrap();
         assert_eq!(b.quiet().unwrap(), Status::Ok);
-        (received(&mut control) == before).then_some(())
+        (received(&mut control).1 == before).then_some(())
     });
     assert_eq!((a.load64(MEMORY).unwrap(), snapshot(&mut control).totals.rings_lost), (9, 0));
     host.stop();

@@ -7,7 +7,7 @@ use std::hint::black_box;
 
 use serde::{Deserialize, Serialize};
 use telegraphos_topology::TrunkId;
-use telegraphos_wire::link::{self, Frame};
+use telegraphos_wire::link::{self, Frame, packet_len};
 use telegraphos_wire::packet;
 use telegraphos_wire::{Body, Class, NodeId, Packet};
 
@@ -15,7 +15,6 @@ use crate::channel::{Channel, MAX_CHANNELS};
 use crate::groups::Groups;
 use crate::lane::{Lane, Mark, Queued};
 use crate::nodes::NodeSet;
-use crate::statistics::bytes;
 use crate::{CREDITED, PortId, SwitchConfig, UNLIMITED};
 
 /// The session's bits in the incarnations that nodes see: above the count of resets.
@@ -404,7 +403,7 @@ impl Neighbour {
     /// A reply of this node arrived. True if it fits requests that are counted as unanswered, as many as it answers.
     pub(crate) fn takes_answer(&mut self, reply: &Packet) -> bool {
         let answers = if bug!(CountOneAnswer) { 1 } else { reply.body.answers() };
-        match self.unanswered.checked_sub(bytes(reply) * u64::from(answers)) {
+        match self.unanswered.checked_sub(packet_len(reply) * u64::from(answers)) {
             Some(rest) => {
                 self.unanswered = rest;
                 true

@@ -146,6 +146,11 @@ impl Pairs {
 
     /// Counts one packet of so many bytes.
     pub fn count(&mut self, source: NodeId, destination: NodeId, class: Class, bytes: u64) {
+        self.add(source, destination, class, Count { packets: 1, bytes });
+    }
+
+    /// Counts packets of a pair together; to keep the pair they are worth as much as one.
+    pub fn add(&mut self, source: NodeId, destination: NodeId, class: Class, packets: Count) {
         if self.sets.is_empty() {
             return;
         }
@@ -153,13 +158,12 @@ impl Pairs {
         // An odd factor takes all senders to one destination apart, and destinations of one sender are neighbours, so
         // that a small cluster fills the sets evenly. A collision costs other pairs their ways, not time.
         let index = (source as usize * 65).wrapping_add(destination as usize) & (self.sets.len() - 1);
-        let packet = Count { packets: 1, bytes };
         let set = &mut self.sets[index];
         let way = set.keys.iter().position(|k| *k == key).filter(|_| key != NONE);
         if let Some(way) = way {
             set.worth[way] = set.worth[way].saturating_add(1);
             let counted = &mut self.counted[index * WAYS + way].classes[class as usize];
-            *counted = counted.plus(packet);
+            *counted = counted.plus(packets);
             return;
         }
         match self.place(index) {
@@ -167,9 +171,9 @@ impl Pairs {
                 let set = &mut self.sets[index];
                 set.keys[way] = key;
                 set.worth[way] = 1;
-                self.counted[index * WAYS + way].classes[class as usize] = packet;
+                self.counted[index * WAYS + way].classes[class as usize] = packets;
             }
-            _ => self.rest.classes[class as usize] = self.rest.classes[class as usize].plus(packet),
+            _ => self.rest.classes[class as usize] = self.rest.classes[class as usize].plus(packets),
         }
     }
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the switch counts. No part of the protocol state: models neither hash nor compare it.
 
-use telegraphos_wire::{Packet, link, packet};
-
 use crate::Attached;
 
 /// Counters of one port and class since the start of the switch. A trunk's layers count together. All of them are one
@@ -62,10 +60,4 @@ impl Statistics {
     pub fn of(&self, attached: Attached) -> Option<&PortStatistics> {
         self.ports.iter().find(|port| port.attached == attached)
     }
-}
-
-/// Bytes of a packet on the link.
-pub(crate) fn bytes(packet: &Packet) -> u64 {
-    let packet = packet::HEADER_LEN + packet.body.payload_len();
-    (link::HEAD_LEN + packet) as u64
 }

@@ -25,7 +25,7 @@ use telegraphos_wire::{Class, NodeId, Packet, WindowLayout};
 
 use crate::config::ConfigError;
 use crate::neighbour::Kind;
-use crate::pairs::Pairs;
+use crate::pairs::{Count, Pairs};
 use crate::ports::PortMap;
 use crate::presences::{Presence, Presences};
 use crate::{Action, Attached, Diagnostic, Event, PortId, Statistics, SwitchConfig, Violation};
@@ -153,6 +153,12 @@ impl Switch {
     /// The counters of pairs, at most [`SwitchConfig::pairs`] of them.
     pub fn pairs(&self) -> &Pairs {
         &self.traffic.pairs
+    }
+
+    /// Packets of a class have passed between two nodes of this switch by a ring, and are to be counted as if they had
+    /// passed the switch.
+    pub fn beside(&mut self, nodes: (NodeId, NodeId), class: Class, count: Count) {
+        self.traffic.beside(&self.routes, nodes, class, count);
     }
 
     /// The incarnation of a reachable node, without sessions; `None` for others.

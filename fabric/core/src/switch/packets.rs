@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use telegraphos_topology::Hop;
-use telegraphos_wire::link::Frame;
+use telegraphos_wire::link::{Frame, packet_len};
 use telegraphos_wire::packet::MULTICAST;
 use telegraphos_wire::{Class, NodeId, Packet, Status, WindowLayout};
 
@@ -16,7 +16,6 @@ use crate::channel::Channel;
 use crate::lane::{Paid, Queued};
 use crate::neighbour::{Neighbour, Next, session_part};
 use crate::presences::Presences;
-use crate::statistics::bytes;
 use crate::{Action, PortId, SwitchConfig, Violation};
 
 /// What a packet meets on its way through the switch, while an event is handled. Connections, their handshakes and the
@@ -80,7 +79,7 @@ impl Crossing<'_> {
     /// # Errors
     /// The sender holds no credit of a channel that needs one, or the block is longer than it may send.
     pub(super) fn received(&mut self, index: PortIndex, channel: Channel, packet: &Packet) -> Result<u64, Violation> {
-        let bytes = bytes(packet);
+        let bytes = packet_len(packet);
         let Some(sender) = self.neighbours.get_mut(index) else { return Ok(bytes) };
         // Its limit is not in the cache line that all packets need.
         let length = packet.body.block_len();

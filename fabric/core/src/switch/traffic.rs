@@ -2,11 +2,11 @@
 //! What passes is counted, and which outputs may have something to send is kept until they are served. No part of the
 //! protocol state.
 
+use telegraphos_wire::link::packet_len;
 use telegraphos_wire::{Class, NodeId, Packet};
 
 use super::routes::{PortIndex, Routes};
-use crate::pairs::Pairs;
-use crate::statistics::bytes;
+use crate::pairs::{Count, Pairs};
 use crate::{Attached, ClassStatistics, PortStatistics, Statistics};
 
 #[derive(Clone, Debug)]
@@ -47,7 +47,20 @@ impl Traffic {
     pub(super) fn sent(&mut self, index: PortIndex, class: Class, packet: &Packet) {
         if let Some(counted) = self.of(index, class) {
             counted.sent_packets += 1;
-            counted.sent_bytes += bytes(packet);
+            counted.sent_bytes += packet_len(packet);
+        }
+    }
+
+    /// Packets of a class have passed between two nodes beside the switch.
+    pub(super) fn beside(&mut self, routes: &Routes, (from, to): (NodeId, NodeId), class: Class, count: Count) {
+        self.pairs.add(from, to, class, count);
+        if let Some(counted) = routes.index_of(from).and_then(|index| self.of(index, class)) {
+            counted.received_packets += count.packets;
+            counted.received_bytes += count.bytes;
+        }
+        if let Some(counted) = routes.index_of(to).and_then(|index| self.of(index, class)) {
+            counted.sent_packets += count.packets;
+            counted.sent_bytes += count.bytes;
         }
     }
 

@@ -22,7 +22,7 @@ use std::os::fd::BorrowedFd;
 use telegraphos_wire::link::Frame;
 
 pub use shared::Shared;
-pub use within::{Calls, Within};
+pub use within::{Calls, Passed, Within};
 
 /// One end of a ring. No call blocks. An error means that the ring is unusable, and says why.
 pub trait RingEnd: Send + Debug {

@@ -8,12 +8,12 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::io::Errno;
 use telegraphos_wire::NodeId;
-use telegraphos_wire::link::Frame;
+use telegraphos_wire::link::{Frame, packet_len};
 
 use super::RingEnd;
 use crate::bell::Bell;
@@ -89,6 +89,8 @@ struct Way {
     calls: OnceLock<(Arc<Calls>, NodeId)>,
     /// The end that sends has gone.
     ended: AtomicBool,
+    /// Of each class, the packets that were handed over and their bytes on a link; see [`Passed`].
+    passed: [[AtomicU64; 2]; 4],
 }
 
 impl Way {
@@ -104,6 +106,18 @@ impl Way {
     }
 }
 
+/// What passes a ring, to be counted by another part of the process, also when its ends have gone.
+#[derive(Debug)]
+pub struct Passed(Arc<[Way; 2]>);
+
+impl Passed {
+    /// Of each class, the packets to the end of this number, and their bytes on a link, since the last call.
+    pub fn take(&self, to: usize) -> [[u64; 2]; 4] {
+        // A count, which nothing else depends on.
+        self.0[to].passed.each_ref().map(|class| class.each_ref().map(|count| count.swap(0, Ordering::Relaxed)))
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Within {
@@ -112,6 +126,8 @@ pub struct Within {
     me: usize,
     /// Sent in this turn.
     output: Queue,
+    /// Of each class, its packets and their bytes.
+    counted: [[u64; 2]; 4],
     ended: bool,
 }
 
@@ -119,7 +135,13 @@ impl Within {
     /// The two ends of a ring.
     pub fn pair() -> [Within; 2] {
         let ways: Arc<[Way; 2]> = Arc::default();
-        [0, 1].map(|me| Within { ways: Arc::clone(&ways), me, output: Queue::default(), ended: false })
+        [0, 1].map(|me| Within {
+            ways: Arc::clone(&ways),
+            me,
+            output: Queue::default(),
+            counted: [[0; 2]; 4],
+            ended: false,
+        })
     }
 
     /// From now on, this end is called here, by the name of the node at the other end. At once if it needs attention.
@@ -131,6 +153,11 @@ impl Within {
                 calls.call(node);
             }
         }
+    }
+
+    /// What passes this ring.
+    pub fn passed(&self) -> Passed {
+        Passed(Arc::clone(&self.ways))
     }
 
     fn inward(&self) -> &Way {
@@ -145,6 +172,11 @@ impl Within {
 impl RingEnd for Within {
     fn send(&mut self, frame: Frame) {
         if !self.ended {
+            if let Frame::Packet(packet) = &frame {
+                let [packets, bytes] = &mut self.counted[packet.body.class() as usize];
+                *packets += 1;
+                *bytes += packet_len(packet);
+            }
             // More than may wait there: the flush fails.
             self.output.put(frame);
         }
@@ -160,6 +192,10 @@ impl RingEnd for Within {
         }
         let way = &self.ways[1 - self.me];
         locked(&way.queue).append(&mut self.output).map_err(|_| io::Error::other("it does not read"))?;
+        let sums = way.passed.iter().flatten().zip(self.counted.iter_mut().flatten());
+        sums.filter(|(_, count)| **count > 0).for_each(|(sum, count)| {
+            sum.fetch_add(std::mem::take(count), Ordering::Relaxed);
+        });
         way.call();
         Ok(())
     }

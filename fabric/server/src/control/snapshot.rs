@@ -294,6 +294,8 @@ report! {
         rings?: u64,
         /// Rings that a HIB has closed, because the other broke the rules.
         rings_lost?: u64,
+        /// Packets that passed by rings within this process, which are in the figures of ports and pairs, too.
+        ring_packets?: u64,
         /// Attempts to connect for trunks.
         callers?: Callers,
     }

@@ -154,6 +154,11 @@ impl Metrics {
                 Counter(totals.rests),
             ),
             ("rings", "Rings between HIBs that are in use, beside the switch", Gauge(totals.rings)),
+            (
+                "ring_packets",
+                "Packets by rings within this process, also counted at ports",
+                Counter(totals.ring_packets),
+            ),
             ("lost_rings", "Rings closed by a HIB because the other broke the rules", Counter(totals.rings_lost)),
         ] {
             number.encode(e.encode_descriptor(&format!("telegraphos_{name}"), help, None, number.kind())?)?;

@@ -237,7 +237,7 @@ impl Fabric {
             self.accept();
         }
         self.serve_control(control);
-        self.rings.tend(&mut self.ports, &self.switches, &mut self.faults);
+        self.rings.tend(&mut self.ports, &mut self.switches, &mut self.faults);
         self.flush();
         if let Some(capturing) = &mut self.faults.capturing {
             capturing.tend();
@@ -364,7 +364,7 @@ impl Fabric {
         }
         self.faults.changes += 1;
         // The withdrawal of rings goes before the faults.
-        self.rings.tend(&mut self.ports, &self.switches, &mut self.faults);
+        self.rings.tend(&mut self.ports, &mut self.switches, &mut self.faults);
         // What they held back may be due at another time, or at once.
         self.ports.touch_all();
         for (port, node) in self.switches.nodes().collect::<Vec<_>>() {
@@ -475,7 +475,10 @@ impl Fabric {
             Request::Status {} => Response::Status(self.status()),
             Request::Topology {} => Response::Topology(views::topology(&self.config, &self.switches)),
             Request::Faults {} => Response::Faults(views::faults(&self.faults, &self.trunks, &self.commands)),
-            _ => Response::Statistics(self.snapshot()),
+            _ => {
+                self.rings.count(&mut self.switches);
+                Response::Statistics(self.snapshot())
+            }
         })
     }
 
@@ -506,6 +509,7 @@ impl Fabric {
             rests: self.unpaid.rests,
             rings: self.rings.pairs.in_use() as u64,
             rings_lost: self.rings.lost,
+            ring_packets: self.rings.packets,
             callers: views::callers(trunks),
             ..Totals::default()
         };

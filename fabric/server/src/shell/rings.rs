@@ -11,10 +11,11 @@ use std::os::fd::OwnedFd;
 
 use log::{debug, info};
 use telegraphos_fabric_core::PortId;
+use telegraphos_fabric_core::pairs::Count;
 use telegraphos_fabric_core::rings::{RingChange, RingPairs};
-use telegraphos_link::ring_end::{Shared, Within};
+use telegraphos_link::ring_end::{Passed, Shared, Within};
 use telegraphos_wire::link::Frame;
-use telegraphos_wire::{MAX_BLOCK, NodeId, STREAM_BLOCK};
+use telegraphos_wire::{Class, MAX_BLOCK, NodeId, STREAM_BLOCK};
 
 use super::connection::{Connection, Role};
 use super::faults::Faults;
@@ -50,7 +51,7 @@ impl Memory {
 #[derive(Debug)]
 enum Ends {
     Shared([[OwnedFd; 2]; 2]),
-    Within([Within; 2]),
+    Within(Box<[Within; 2]>),
 }
 
 impl Ends {
@@ -60,9 +61,26 @@ impl Ends {
                 let ([low, high], memory) = Shared::for_others(BYTES)?;
                 Ends::Shared([[low, memory.try_clone()?], [high, memory]])
             }
-            Memory::Within => Ends::Within(Within::pair()),
+            Memory::Within => Ends::Within(Box::new(Within::pair())),
         })
     }
+}
+
+/// Counts what has passed a ring of two nodes at their switch, the one of that number.
+/// Returns how many packets.
+fn count(switches: &mut Switches, nodes: [NodeId; 2], (switch, passed): &(usize, Passed)) -> u64 {
+    let mut all = 0;
+    let Some(hosted) = switches.0.get_mut(*switch) else { return all };
+    for side in 0..2 {
+        let of = (nodes[1 - side], nodes[side]);
+        for (class, [packets, bytes]) in Class::ALL.into_iter().zip(passed.take(side)) {
+            if packets > 0 {
+                hosted.switch.beside(of, class, Count { packets, bytes });
+                all += packets;
+            }
+        }
+    }
+    all
 }
 
 #[derive(Debug)]
@@ -72,10 +90,15 @@ pub(super) struct Rings {
     allowed: bool,
     /// Nodes that can have rings, their ports, and what carried their rings when they joined.
     ports: BTreeMap<NodeId, (PortId, Memory)>,
+    /// Of each two nodes, their switch, and what passes the ring that they have or had within this process. Of an
+    /// earlier one between them nothing is counted any more.
+    passed: BTreeMap<[NodeId; 2], (usize, Passed)>,
     /// Notifications that were sent: the port to which, of which node, of which incarnation.
     notified: Vec<(PortId, NodeId, u64)>,
     /// Rings that one of their nodes has reported lost, since the other broke the rules.
     pub(super) lost: u64,
+    /// Packets that have passed rings within this process, as far as they are counted.
+    pub(super) packets: u64,
     /// Rings were withdrawn, and the last of them is still used.
     leaving: bool,
     /// What is observed, as of the last look: see [`Faults::changes`].
@@ -86,7 +109,8 @@ impl Rings {
     /// No rings; of each node at most so many.
     pub(super) fn new(most: usize) -> Rings {
         let (pairs, ports, notified) = (RingPairs::new(most), BTreeMap::new(), Vec::new());
-        Rings { pairs, allowed: most > 0, ports, notified, lost: 0, leaving: false, observed: 0 }
+        let passed = BTreeMap::new();
+        Rings { pairs, allowed: most > 0, ports, passed, notified, lost: 0, packets: 0, leaving: false, observed: 0 }
     }
 
     /// A node has joined by this port.
@@ -110,8 +134,13 @@ impl Rings {
         }
     }
 
+    /// Counts what has passed rings within this process at the switches of their nodes.
+    pub(super) fn count(&mut self, switches: &mut Switches) {
+        self.packets += self.passed.iter().map(|(nodes, passed)| count(switches, *nodes, passed)).sum::<u64>();
+    }
+
     /// Makes, withdraws and offers rings as far as it is due.
-    pub(super) fn tend(&mut self, ports: &mut Ports, switches: &Switches, faults: &mut Faults) {
+    pub(super) fn tend(&mut self, ports: &mut Ports, switches: &mut Switches, faults: &mut Faults) {
         if std::mem::replace(&mut self.observed, faults.changes) != faults.changes {
             self.pairs.reconsider();
         }
@@ -127,7 +156,7 @@ impl Rings {
         }
         while let Some(change) = self.next_change(ports, switches, faults) {
             match change {
-                RingChange::Offer { nodes, incarnations } => self.offer(ports, nodes, incarnations),
+                RingChange::Offer { nodes, incarnations } => self.offer(ports, switches, nodes, incarnations),
                 RingChange::Restore { nodes, incarnations } => {
                     let within = nodes.map(|node| self.memory(ports, node)) == [Some(Memory::Within); 2];
                     let block = if within { MAX_BLOCK } else { STREAM_BLOCK } as u32;
@@ -164,7 +193,7 @@ impl Rings {
     }
 
     /// Sends both nodes their end of a new ring.
-    fn offer(&mut self, ports: &mut Ports, nodes: [NodeId; 2], incarnations: [u64; 2]) {
+    fn offer(&mut self, ports: &mut Ports, switches: &mut Switches, nodes: [NodeId; 2], incarnations: [u64; 2]) {
         let memory = match nodes.map(|node| self.memory(ports, node)) {
             [Some(low), Some(high)] if low == high => Some(low),
             _ => None,
@@ -195,7 +224,12 @@ impl Rings {
                 }
             }
             Ends::Within(ends) => {
-                for ((node, frame), end) in nodes.into_iter().zip(frames).zip(ends) {
+                let port = self.ports.get(&nodes[0]).and_then(|(port, _)| ports.get(*port));
+                let passed = port.map(|connection| (connection.switch, ends[0].passed()));
+                if let Some(earlier) = passed.and_then(|passed| self.passed.insert(nodes, passed)) {
+                    self.packets += count(switches, nodes, &earlier);
+                }
+                for ((node, frame), end) in nodes.into_iter().zip(frames).zip(*ends) {
                     self.with(ports, node, |connection| connection.queue_with_end(frame, end));
                 }
             }

@@ -148,6 +148,7 @@ fn example() -> Snapshot {
             rests: 9,
             rings: 11,
             rings_lost: 12,
+            ring_packets: 13,
             callers: Callers { displaced: 6, ..Callers::default() },
         },
         ports: vec![
@@ -191,6 +192,7 @@ fn every_counter_is_there_with_its_labels() {
         ("telegraphos_unidentified_ended_total".to_owned(), 2.0),
         ("telegraphos_rests_total".to_owned(), 9.0),
         ("telegraphos_rings".to_owned(), 11.0),
+        ("telegraphos_ring_packets_total".to_owned(), 13.0),
         ("telegraphos_lost_rings_total".to_owned(), 12.0),
         ("telegraphos_answered_requests_total".to_owned(), 5.0),
         (r#"telegraphos_trunk_callers_total{result="displaced"}"#.to_owned(), 6.0),

@@ -127,13 +127,13 @@ prop_compose! {
 
 prop_compose! {
     fn snapshot()(
-        process in process(), nodes in any::<u32>(), t in any::<[u64; 8]>(), ports in vec(port(), 0..4),
+        process in process(), nodes in any::<u32>(), t in any::<[u64; 9]>(), ports in vec(port(), 0..4),
         trunks in vec(trunk(), 0..3), pairs in vec((any::<(u16, u16)>(), traffic()), 0..4), other_pairs in traffic(),
     ) -> Snapshot {
         let callers = Callers { accepted: t[1], crowded: t[2], validated: t[3], ..Callers::default() };
-        let [joined, refused, violations, answered, unidentified, rests, rings, rings_lost] = t;
+        let [joined, refused, violations, answered, unidentified, rests, rings, rings_lost, ring_packets] = t;
         let totals =
-            Totals { joined, refused, violations, answered, unidentified, rests, rings, rings_lost, callers };
+            Totals { joined, refused, violations, answered, unidentified, rests, rings, rings_lost, ring_packets, callers };
         let pair = |((source, destination), classes)| Pair { source, destination, classes };
         Snapshot { process, nodes, totals, ports, trunks, pairs: pairs.into_iter().map(pair).collect(), other_pairs }
     }
