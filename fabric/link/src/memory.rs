@@ -25,14 +25,14 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::io::Errno;
 use telegraphos_wire::link::Frame;
 
 use crate::bell::Bell;
 use crate::client::{OutputFull, Received};
-use crate::queue::Queue;
+use crate::queue::{Queue, locked};
 use crate::ring_end::Within;
 
 #[derive(Debug)]
@@ -67,9 +67,8 @@ impl Way {
         })
     }
 
-    /// Nothing panics between two steps of one change, so a poisoned lock protects what is whole.
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.queue)
     }
 
     /// Asks the receiving end for attention. What it is to find was written before.
@@ -130,12 +129,12 @@ impl MemoryLink {
 
     /// Hands over the end of a ring between two boards of this process, with the [`Frame::Ring`] that is sent next.
     pub fn attach(&self, end: Within) {
-        self.outward().ring_ends.lock().unwrap_or_else(PoisonError::into_inner).push_back(end);
+        locked(&self.outward().ring_ends).push_back(end);
     }
 
     /// The end that came with the next [`Frame::Ring`]. To be called once for each such frame, in order.
     pub fn take_ring_end(&self) -> Option<Within> {
-        self.inward().ring_ends.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+        locked(&self.inward().ring_ends).pop_front()
     }
 
     /// Takes all that has arrived, behind what `frames` holds.
@@ -202,7 +201,7 @@ impl Drop for MemoryLink {
         way.call();
         // Nothing will take them.
         *self.inward().queue() = Queue::default();
-        self.inward().ring_ends.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        locked(&self.inward().ring_ends).clear();
     }
 }
 
@@ -245,7 +244,7 @@ impl Door {
     }
 
     fn hand_in(&self, link: MemoryLink) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = locked(&self.waiting);
         waiting.push(link);
         self.count.store(waiting.len(), Ordering::SeqCst);
         self.bell.raise();
@@ -257,7 +256,7 @@ impl Door {
 
     /// The ends that wait, in the order in which they were handed in.
     pub fn enter(&self) -> Vec<MemoryLink> {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = locked(&self.waiting);
         // Under the lock, so that it is readable again for what is handed in from here on.
         self.bell.clear();
         self.count.store(0, Ordering::SeqCst);

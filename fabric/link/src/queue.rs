@@ -2,6 +2,7 @@
 //! Frames that wait for another part of this process, bounded by the bytes that they hold.
 
 use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use telegraphos_wire::link::Frame;
 
@@ -18,6 +19,11 @@ fn held(frame: &Frame) -> usize {
             Frame::Group { members, .. } => size_of_val(members.as_slice()),
             _ => 0,
         }
+}
+
+/// Nothing panics between two steps of one change, so a poisoned lock protects what is whole.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A deque that has the memory that waits in it.

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use rustix::io::Errno;
 use telegraphos_wire::NodeId;
@@ -17,12 +17,7 @@ use telegraphos_wire::link::{Frame, packet_len};
 
 use super::RingEnd;
 use crate::bell::Bell;
-use crate::queue::Queue;
-
-/// Nothing panics between two steps of one change, so a poisoned lock protects what is whole.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use crate::queue::{Queue, locked};
 
 /// Ends of one board's rings that have something to do; see the module.
 #[derive(Debug, Default)]
