@@ -60,7 +60,7 @@ pub use class::Class;
 pub use cstruct::{CField, CStruct};
 pub use epoch::ImportEpoch;
 pub use error::Status;
-pub use packet::{AtomicOp, Block, Body, Lender, Loan, Packet, RemoteAddr, Rights};
+pub use packet::{AtomicOp, Block, Body, Packet, RemoteAddr, Rights};
 pub use tags::Tags;
 pub use window::{Aperture, WindowAddress, WindowLayout};
 

@@ -13,7 +13,7 @@ use crate::schema::{Malformed, Number, Record, Slot, encoded, kinds, slots};
 use crate::{Class, ImportEpoch, NodeId, PROTOCOL_VERSION, Status, Tags};
 
 pub use crate::MAX_BLOCK;
-pub use crate::block::{Block, Lender, Loan};
+pub use crate::block::Block;
 pub use crate::packet_error::PacketError;
 
 /// Bytes of the header.
@@ -177,17 +177,6 @@ slots! {
 /// Byte of the length of a block, which follows the header.
 const BLOCK_LENGTH: usize = 44;
 
-/// What is no part of the encoding.
-struct Unencoded;
-
-impl Slot for Unencoded {
-    type Value = Option<Loan>;
-
-    fn get(_bytes: &[u8]) -> Result<Option<Loan>, Malformed> {
-        Ok(None)
-    }
-}
-
 /// The bytes of a block, behind the header.
 struct Bytes;
 
@@ -205,7 +194,7 @@ impl Slot for Bytes {
     }
 
     fn extend(value: &Block, out: &mut Vec<u8>) {
-        out.extend_from_slice(&value.bytes());
+        out.extend_from_slice(value);
     }
 
     fn tail_len(value: &Block) -> usize {
@@ -293,8 +282,6 @@ kinds! {
         context: u16 = Context,
         /// Bytes, 1 to [`MAX_BLOCK`].
         length: u32 = Length,
-        /// Within one process: where the bytes are to be copied to, instead of into the reply. It is not encoded.
-        into: Option<Loan> = Unencoded,
     };
     /// Store the bytes of `data`, 1 to [`MAX_BLOCK`], at any alignment.
     WriteBlock = 6 "write-block", REQUEST, HEADER_LEN, Block {
@@ -436,8 +423,7 @@ kinds! {
         /// Value before the operation.
         data: u64 = Data,
     };
-    /// The bytes of a block, none unless the status is Ok. Where they are lent they are those of the request's loan,
-    /// which the owner has filled.
+    /// The bytes of a block, none unless the status is Ok.
     BlockReply = 0x85 "block-reply", REPLY, HEADER_LEN, None {
         /// Result.
         status: Status = ItsStatus,
@@ -499,7 +485,7 @@ impl Body {
             Body::Reserve { .. } => Body::ReserveReply { status, holds: 0 },
             Body::Read { .. } => Body::ReadReply { status, data: u64::MAX },
             Body::Atomic { .. } => Body::AtomicReply { status, data: u64::MAX },
-            Body::ReadBlock { .. } => Body::BlockReply { status, data: Block::from([]) },
+            Body::ReadBlock { .. } => Body::BlockReply { status, data: Block::default() },
             Body::Lookup { .. } => {
                 Body::LookupReply { status, page: 0, count: 0, length: 0, generation: 0, rights: Rights(0), width: 0 }
             }
@@ -523,14 +509,6 @@ impl Body {
         }
     }
 
-    /// Bytes behind the header that the packet holds in this process: without those that are lent.
-    pub fn held_len(&self) -> usize {
-        let (Body::WriteBlock { data, .. } | Body::BlockReply { data, .. } | Body::Fill { data, .. }) = self else {
-            return self.payload_len();
-        };
-        self.payload_len() - if data.is_lent() { data.len() } else { 0 }
-    }
-
     /// Bytes of the block that it carries or asks for.
     #[inline]
     pub fn block_len(&self) -> u64 {
@@ -540,6 +518,13 @@ impl Body {
                 data.len() as u64
             }
             _ => 0,
+        }
+    }
+
+    /// Replaces the bytes of its block. Has no effect on a kind without any.
+    pub fn set_block(&mut self, block: Block) {
+        if let Body::WriteBlock { data, .. } | Body::Fill { data, .. } | Body::BlockReply { data, .. } = self {
+            *data = block;
         }
     }
 
@@ -725,7 +710,7 @@ mod tests {
     #[test]
     fn blocks_that_cannot_be_are_refused() {
         let at = RemoteAddr { page: 0, offset: 0xfff0, generation: 1 };
-        let lengths = |length| Body::ReadBlock { at, context: 0, length, into: None };
+        let lengths = |length| Body::ReadBlock { at, context: 0, length };
         let mut big = Vec::new();
         for length in [0, 17, MAX_BLOCK as u32 + 1, u32::MAX] {
             let packet = Packet { src: 0, dst: 1, tag: 0, incarnation: 0, target: 0, body: lengths(length) };

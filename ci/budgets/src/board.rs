@@ -105,7 +105,9 @@ impl Board {
                 Action::Group { page, members } => self.frames.push(Frame::Group { page, members }),
                 Action::Continue => self.more = true,
                 Action::Interrupt | Action::ResetDone | Action::Recall { .. } => {}
-                Action::RingSend(_) | Action::Ring { .. } => panic!("node {} has no rings", self.node),
+                Action::RingSend(_) | Action::RingSendLent(_) | Action::SendLent(_) | Action::Ring { .. } => {
+                    panic!("node {} has no rings", self.node)
+                }
                 // A notice is a failure: what is measured would not be the operation.
                 Action::Notice(notice) => panic!("node {} reports {notice:?}", self.node),
             }

@@ -112,7 +112,7 @@ impl State {
         let (wires, rings) = (BTreeMap::new(), [const { VecDeque::new() }; 2]);
         let mut state = State { hibs: [own, other], wires, rings, heard: [0; 2], stored: 0, performed: Vec::new() };
         for id in 0..2 {
-            let up = RingEvent::Up { incarnation: INCARNATION, own: INCARNATION, credits: CREDITS };
+            let up = RingEvent::Up { incarnation: INCARNATION, own: INCARNATION, credits: CREDITS, lends: false };
             state.event(id, Event::Ring { peer: 1 - id, what: up });
         }
         state
@@ -214,7 +214,7 @@ impl Model for Handover {
                 match state.rings[usize::from(from)].pop_front()? {
                     Frame::Packet(packet) => {
                         self.by_ring.store(true, Ordering::Relaxed);
-                        state.event(to, Event::RingPacket(packet));
+                        state.event(to, Event::RingPacket { packet, loan: None });
                     }
                     Frame::Credit(class, count) => state.event(to, ring(RingEvent::Credit { class, count })),
                     Frame::Probe => state.rings[usize::from(to)].push_back(Frame::Alive),

@@ -6,11 +6,13 @@
 
 use crate::admin::Admin;
 use crate::answers::{Answers, refusal};
+use crate::arrived::Charge;
 use crate::config::{Bug, SHORT_BLOCK, TURN_BYTES};
 use crate::due::{Due, DueAcknowledgements};
 use crate::events::{Cause, Events, Stored};
 use crate::keyed::Key;
 use crate::link::Link;
+use crate::loan::{LentPacket, Loan};
 use crate::numbered::Numbered;
 use crate::registers::Registers;
 use crate::rings::{Rings, Way};
@@ -30,8 +32,9 @@ pub(crate) enum StepOwner {
     Command(u32),
     /// The next store of the table write with this number.
     TableWrite(u64),
-    /// A block of a copy at this node's end, and the export page it touches.
-    Block { operation: Key, offset: u64, page: u32 },
+    /// A block of a copy at this node's end, and the export page it touches. `unpaid`: the shell may lend it, and then
+    /// the board that copies it pays for it ([`Ctx::copied`]).
+    Block { operation: Key, offset: u64, page: u32, unpaid: bool },
     /// The state machine of the queue at this export page.
     Queue(u32),
     /// The work in progress on the replicated page at this export page.
@@ -52,6 +55,8 @@ pub(crate) enum StepOwner {
 pub(crate) enum FollowUp {
     /// The next packet of this node to itself: handled like a received packet, without the fabric.
     OwnPacket,
+    /// The same with a loan beside it.
+    OwnLentPacket,
     /// Requests of this source may continue: the one in service has ended, or the condition it waits for may hold now.
     Serve(NodeId),
     /// A request of this source was performed or refused: elements ordered behind it may now be eligible.
@@ -62,17 +67,6 @@ pub(crate) enum FollowUp {
     ForwardDropped(u64),
     /// A step on export pages has ended: a revocation that waits for it may complete.
     StepEnded,
-}
-
-/// What a received packet occupies until it has been processed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Charge {
-    /// Nothing: it is this node's own, or the connection by which it came is gone.
-    Nothing,
-    /// A credit of the link that is up.
-    Link,
-    /// A credit of the ring to its source.
-    Ring,
 }
 
 /// A waiter for the next turn of the shell's loop, in which it moves more blocks of copies.
@@ -128,9 +122,11 @@ pub(crate) struct Ctx {
     pub(crate) out: Vec<Action>,
     /// Calls that are deferred to parts above, in order.
     pub(crate) follow_ups: VecDeque<FollowUp>,
-    /// Packets of this node to itself, one for each [`FollowUp::OwnPacket`]. Kept apart, since they are much larger
-    /// than the other follow-ups.
+    /// Packets of this node to itself, one for each [`FollowUp::OwnPacket`] and [`FollowUp::OwnLentPacket`]. Kept apart,
+    /// since they are much larger than the other follow-ups.
     pub(crate) own_packets: VecDeque<Packet>,
+    /// Loans beside those, one for each [`FollowUp::OwnLentPacket`].
+    pub(crate) own_loans: VecDeque<Loan>,
     /// Guest-memory steps in flight.
     pub(crate) steps: Numbered<StepOwner>,
     turn: Turn,
@@ -145,6 +141,7 @@ impl std::hash::Hash for Ctx {
             out: _,
             follow_ups: _,
             own_packets: _,
+            own_loans: _,
             bus_master,
             incarnation,
             resets,
@@ -180,6 +177,7 @@ impl Ctx {
             out: Vec::new(),
             follow_ups: VecDeque::new(),
             own_packets: VecDeque::new(),
+            own_loans: VecDeque::new(),
             steps: Numbered::default(),
             turn: Turn::default(),
             config,
@@ -209,19 +207,45 @@ impl Ctx {
         }
     }
 
+    /// The same with a loan beside it, which the switch does not carry: the bytes move in packets then, of a get in the
+    /// reply, and this board pays for that.
+    #[cold]
+    fn transmit_lent(&mut self, packet: Packet, loan: Loan) {
+        if packet.dst == self.config.node {
+            self.own_loans.push_back(loan);
+            self.own_packets.push_back(packet);
+            self.follow_ups.push_back(FollowUp::OwnLentPacket);
+        } else if self.link.is_up() {
+            self.copied(loan.length().into());
+            self.out.push(match packet.body {
+                Body::ReadBlock { .. } => Action::Send(packet),
+                _ => Action::SendLent(Box::new(LentPacket { packet, loan })),
+            });
+        }
+    }
+
     /// Sends a request or an element by the way for which the caller has seen a credit.
-    pub(crate) fn transmit_request(&mut self, packet: Packet, way: Way) {
+    pub(crate) fn transmit_request(&mut self, packet: Packet, loan: Option<Loan>, way: Way) {
         match way {
-            Way::Own => self.transmit(packet),
+            Way::Own => {}
             Way::Switch => {
                 let spent = self.link.spend(packet.class());
                 debug_assert!(spent, "the caller has seen a credit");
-                self.transmit(packet);
             }
             Way::Ring => {
+                // A ring is closed with what waits for it.
+                debug_assert!(loan.is_none() || self.rings.lends(packet.dst, false), "it was lent for this ring");
                 self.rings.spend(packet.dst, packet.class());
-                self.out.push(Action::RingSend(packet));
+                self.out.push(match loan {
+                    None => Action::RingSend(packet),
+                    Some(loan) => Action::RingSendLent(Box::new(LentPacket { packet, loan })),
+                });
+                return;
             }
+        }
+        match loan {
+            None => self.transmit(packet),
+            Some(loan) => self.transmit_lent(packet, loan),
         }
     }
 
@@ -287,20 +311,39 @@ impl Ctx {
 
     /// Sends the reply to a request that the responder or a queue has finished with, and records a refusal of a store.
     pub(crate) fn reply_to(&mut self, packet: &Packet, body: Body) {
-        if !self.has(Bug::ForgetRefusal) {
-            self.answers.note_reply(packet, &body);
-        }
-        if !self.due.is_empty() && !self.has(Bug::PassAcknowledgement) {
-            if let Some(due) = self.due.take(packet.src) {
-                self.send_due(due);
-            }
-        }
+        self.before_reply(packet, &body);
         let Packet { src, tag, incarnation, .. } = *packet;
         let reply = Packet { src: self.config.node, dst: src, tag, incarnation, target: 0, body };
         if self.rings.answer(packet) && !self.has(Bug::AnswerBesideRing) {
             self.out.push(Action::RingSend(reply));
         } else {
             self.transmit(reply);
+        }
+    }
+
+    /// The same for a get whose target was filled: its loan is beside the reply.
+    #[cold]
+    pub(crate) fn reply_lent(&mut self, packet: &Packet, body: Body, loan: Loan) {
+        self.before_reply(packet, &body);
+        let Packet { src, tag, incarnation, .. } = *packet;
+        let reply = Packet { src: self.config.node, dst: src, tag, incarnation, target: 0, body };
+        if self.rings.answer(packet) && !self.has(Bug::AnswerBesideRing) {
+            self.out.push(Action::RingSendLent(Box::new(LentPacket { packet: reply, loan })));
+        } else {
+            self.transmit_lent(reply, loan);
+        }
+    }
+
+    /// Records a refusal of a store, and sends the acknowledgements that come before the reply to a request.
+    #[inline(always)]
+    fn before_reply(&mut self, packet: &Packet, body: &Body) {
+        if !self.has(Bug::ForgetRefusal) {
+            self.answers.note_reply(packet, body);
+        }
+        if !self.due.is_empty() && !self.has(Bug::PassAcknowledgement) {
+            if let Some(due) = self.due.take(packet.src) {
+                self.send_due(due);
+            }
         }
     }
 
@@ -629,5 +672,44 @@ impl Ctx {
             self.out.push(Action::AnnounceReset { incarnation: self.incarnation });
         }
         self.resetting = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use telegraphos_wire::{Block, ImportEpoch, RemoteAddr};
+
+    const LENGTH: u32 = 1 << 16;
+
+    /// What is done about a request to node 1, or to this node, with a loan beside it, and the bytes paid for that.
+    fn sent(body: Body, dst: NodeId, way: Way) -> (Vec<Action>, i64) {
+        let mut ctx = Ctx::new(HibConfig::new(0));
+        ctx.link.come_up([8; 4], 2);
+        ctx.rings.open(1, 7, 4, true);
+        ctx.rings.get(1).expect("it is open").answered_probe();
+        assert_eq!(ctx.rings.way(1, Class::Request, true), Some(Way::Ring));
+        let packet = Packet { src: 0, dst, tag: 1, incarnation: 1, target: 7, body };
+        ctx.transmit_request(packet, Some(Loan::new(LENGTH, Arc::new(()))), way);
+        let own: &[_] = if way == Way::Own { &[FollowUp::OwnLentPacket] } else { &[] };
+        assert_eq!((&*ctx.follow_ups.make_contiguous(), ctx.own_loans.len()), (own, own.len()));
+        (ctx.out, TURN_BYTES as i64 - ctx.turn.bytes)
+    }
+
+    #[test]
+    fn a_loan_that_meets_the_switch_becomes_bytes_which_the_sender_pays_for() {
+        let at = RemoteAddr { page: 0, offset: 0, generation: 1 };
+        let put = Body::WriteBlock { at, context: 0, epoch: ImportEpoch::default(), data: Block::default() };
+        let get = Body::ReadBlock { at, context: 0, length: LENGTH };
+        for body in [put.clone(), get.clone()] {
+            assert_eq!(sent(body.clone(), 0, Way::Own), (vec![], 0));
+            let (actions, paid) = sent(body, 1, Way::Ring);
+            assert!(matches!(actions[..], [Action::RingSendLent(_)]) && paid == 0, "{actions:?}");
+        }
+        let (actions, paid) = sent(put, 1, Way::Switch);
+        assert!(matches!(actions[..], [Action::SendLent(_)]) && paid == LENGTH.into(), "{actions:?}");
+        let (actions, paid) = sent(get, 1, Way::Switch);
+        assert!(matches!(actions[..], [Action::Send(_)]) && paid == LENGTH.into(), "{actions:?}");
     }
 }

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The board: owns the parts, and dispatches events and follow-ups to them.
 
+use crate::arrived::{Arrived, Charge};
 use crate::config::Bug;
-use crate::ctx::{Charge, Claim, Ctx, FollowUp, StepOwner};
+use crate::ctx::{Claim, Ctx, FollowUp, StepOwner};
 use crate::events::Cause;
 use crate::grants::{Clearing, Grants};
 use crate::launch::{self, Launcher};
 use crate::queue::NotificationQueues;
 use crate::replica::{self, Replicas, Served};
 use crate::requester::{Ended, Import, Life, Requester};
-use crate::responder::Responder;
+use crate::responder::{Responder, is_block};
 use crate::rings::Ring;
 use crate::tables::{AfterWrite, Written};
 use crate::watch::Watches;
-use crate::{Action, Bar, Counters, Event, HibConfig, MAX_CONTEXTS, Notice, StepId, StepResult};
+use crate::{Action, Bar, Counters, Event, HibConfig, Loan, MAX_CONTEXTS, Notice, StepId, StepResult};
 use crate::{RingAction, RingEvent, RingViolation};
 use std::hint::black_box;
 use telegraphos_wire::admin::Command;
@@ -212,7 +213,13 @@ impl Hib {
                 match follow_up {
                     FollowUp::OwnPacket => {
                         if let Some(packet) = self.ctx.own_packets.pop_front() {
-                            self.packet(packet, Charge::Nothing);
+                            self.packet(packet, None, Charge::Nothing);
+                        }
+                    }
+                    FollowUp::OwnLentPacket => {
+                        let loan = self.ctx.own_loans.pop_front();
+                        if let Some(packet) = self.ctx.own_packets.pop_front() {
+                            self.packet(packet, loan, Charge::Nothing);
                         }
                     }
                     FollowUp::Serve(source) => self.serve(source),
@@ -266,9 +273,9 @@ impl Hib {
             }
             Event::Packet(packet) => {
                 let own = packet.src == self.ctx.config.node;
-                self.packet(packet, if own { Charge::Nothing } else { Charge::Link });
+                self.packet(packet, None, if own { Charge::Nothing } else { Charge::Link });
             }
-            Event::RingPacket(packet) => self.ring_packet(packet),
+            Event::RingPacket { packet, loan } => self.ring_packet(Arrived { packet, loan, charge: Charge::Ring }),
             Event::Ring { peer, what } => self.ring_event(peer, what),
             Event::Credit { class, count } => {
                 self.ctx.link.credit(class, count);
@@ -387,17 +394,17 @@ impl Hib {
 
     // ---- packets ----
 
-    /// Dispatches a packet by its class. A packet of this node to itself comes here as a follow-up. `charge` is what it
-    /// occupies, if it is a request or an element.
-    pub(crate) fn packet(&mut self, packet: Packet, charge: Charge) {
+    /// Dispatches a packet by its class, and the loan beside it. A packet of this node to itself comes here as a
+    /// follow-up. `charge` is what it occupies, if it is a request or an element.
+    fn packet(&mut self, packet: Packet, loan: Option<Loan>, charge: Charge) {
         self.requester.peers.note_packet_from(&self.ctx, packet.src);
         match packet.class() {
-            Class::Reply => self.reply(packet),
+            Class::Reply => self.reply(packet, loan),
             Class::Enqueue => self.queues.element(&mut self.ctx, &self.grants, packet, charge),
             Class::Reflected => self.replicas.reflected(below_replicas!(self), packet),
             Class::Request => {
                 let source = packet.src;
-                if self.responder.accept(&mut self.ctx, packet, charge) {
+                if self.responder.accept(&mut self.ctx, packet, loan, charge) {
                     self.serve(source);
                 }
             }
@@ -405,7 +412,7 @@ impl Hib {
     }
 
     /// Matches a reply to its requests in flight and completes them. A reply to an unknown tag is dropped.
-    fn reply(&mut self, packet: Packet) {
+    fn reply(&mut self, packet: Packet, loan: Option<Loan>) {
         let source = packet.src;
         if packet.incarnation != self.ctx.incarnation && source != self.ctx.config.node {
             return; // A reply to an earlier incarnation.
@@ -417,14 +424,14 @@ impl Hib {
             Body::WriteAcks { tags } => {
                 let mut any = false;
                 for tag in tags.within(packet.tag) {
-                    any |= self.answered(source, tag, Body::WriteAck { status: Status::Ok });
+                    any |= self.answered(source, tag, Body::WriteAck { status: Status::Ok }, None);
                 }
                 if !any {
                     return;
                 }
             }
             body => {
-                if !self.answered(source, packet.tag, body) {
+                if !self.answered(source, packet.tag, body, loan) {
                     return;
                 }
             }
@@ -434,9 +441,9 @@ impl Hib {
     }
 
     /// Completes the request to a node with this tag. False if none is in flight.
-    fn answered(&mut self, node: NodeId, tag: u32, body: Body) -> bool {
+    fn answered(&mut self, node: NodeId, tag: u32, body: Body, loan: Option<Loan>) -> bool {
         let Some(request) = self.requester.peers.take_in_flight(&self.ctx, node, tag) else { return false };
-        let ended = self.requester.answered(&mut self.ctx, request, body);
+        let ended = self.requester.answered(&mut self.ctx, request, body, loan);
         self.dispatch_ended(ended);
         true
     }
@@ -490,7 +497,7 @@ impl Hib {
         if self.ctx.answers.follows_refused_store(packet) {
             return Served::Refused(Status::Cut);
         }
-        if packet.body.block_len() > 0 && !self.ctx.may_copy(Claim::Serve(source)) {
+        if is_block(packet) && !self.ctx.may_copy(Claim::Serve(source)) {
             return Served::Stalled;
         }
         self.responder.in_service(source, Some(packet.body.page()));
@@ -527,8 +534,8 @@ impl Hib {
                     self.finish_table_write(written);
                 }
             }
-            Some(StepOwner::Block { operation, offset, .. }) => {
-                self.launcher.block_stepped(below_launcher!(self), operation, offset, result);
+            Some(StepOwner::Block { operation, offset, unpaid, .. }) => {
+                self.launcher.block_stepped(below_launcher!(self), operation, offset, unpaid, result);
             }
             Some(StepOwner::Queue(page)) => self.queues.stepped(&mut self.ctx, &self.grants, page, result),
             Some(StepOwner::Replica(page)) => self.replicas.stepped(below_replicas!(self), page, result),
@@ -770,9 +777,9 @@ impl Hib {
     /// An event of the ring to a node.
     pub(crate) fn ring_event(&mut self, peer: NodeId, event: RingEvent) {
         match event {
-            RingEvent::Up { incarnation, own, credits } => {
+            RingEvent::Up { incarnation, own, credits, lends } => {
                 if self.accepts_ring(peer, incarnation, own) {
-                    self.ctx.rings.open(peer, incarnation, credits);
+                    self.ctx.rings.open(peer, incarnation, credits, lends);
                     self.ctx.out.push(Action::Ring { peer, what: RingAction::Probe });
                 }
             }
@@ -817,15 +824,15 @@ impl Hib {
     }
 
     /// A packet that came by the ring to its source.
-    pub(crate) fn ring_packet(&mut self, packet: Packet) {
-        let (peer, own) = (packet.src, self.ctx.config.node);
+    fn ring_packet(&mut self, arrived: Arrived) {
+        let (peer, own) = (arrived.packet.src, self.ctx.config.node);
         let block = self.requester.peers.presence.block(peer);
         let unchecked = self.ctx.has(Bug::TrustRing);
         // A packet of a ring that is closed: its sender is, or will be, notified.
         let Some(ring) = self.ctx.rings.get(peer) else { return };
-        match ring.admit(&packet, own, block) {
-            Ok(()) => self.packet(packet, Charge::Ring),
-            Err(_) if unchecked => self.packet(packet, Charge::Link),
+        match ring.admit(&arrived, own, block) {
+            Ok(()) => self.packet(arrived.packet, arrived.loan, Charge::Ring),
+            Err(_) if unchecked => self.packet(arrived.packet, arrived.loan, Charge::Link),
             Err(why) => self.end_ring(peer, Some(why)),
         }
     }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The interface between the core and its shell: events, guest-memory steps, actions and diagnostics.
 
+use crate::loan::{Data, LentPacket, Loan};
 use std::sync::Arc;
 use telegraphos_wire::admin::Command;
 use telegraphos_wire::link::Frame;
-use telegraphos_wire::{AtomicOp, Block, Class, Loan, NodeId, Packet, Status};
+use telegraphos_wire::{AtomicOp, Class, NodeId, Packet, Status};
 
 /// The BAR of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,7 +61,11 @@ pub enum Event {
     },
     /// A packet for this node that came by the ring to its source, which the shell has checked to be the node at the
     /// other end.
-    RingPacket(Packet),
+    RingPacket {
+        packet: Packet,
+        /// What the peer has sent beside it ([`Action::RingSendLent`]).
+        loan: Option<Loan>,
+    },
     /// Anything else about the ring to a node.
     Ring {
         /// The node at the other end.
@@ -122,6 +127,8 @@ pub enum RingEvent {
         own: u64,
         /// Credits of each class, both ways.
         credits: u32,
+        /// It stays within this process, and carries loans beside packets.
+        lends: bool,
     },
     /// The peer can take `count` more packets of `class`.
     Credit {
@@ -165,6 +172,9 @@ pub enum RingViolation {
     Reply,
     #[error("sent a request with the tag {0} of one that is not answered")]
     Tag(u32),
+    /// A loan by a ring that lends nothing, beside a packet without a block or with its bytes, or of another length.
+    #[error("lent what it may not")]
+    Loan,
     /// A block that is too long.
     #[error("sent a block of {length} bytes: at most {most}")]
     Block {
@@ -259,11 +269,11 @@ pub enum Step {
         address: u64,
         /// Length in bytes, at most [`telegraphos_wire::MAX_BLOCK`].
         length: u32,
-        /// The shell may lend the bytes instead of loading them ([`Block::Lent`]): they need not be those of this
+        /// The shell may lend the bytes instead of loading them ([`Data::Lent`]): they need not be those of this
         /// moment, but may be of any time until the block is stored or taken back ([`Action::Recall`]).
         lend: bool,
         /// Another board lends this memory ([`Step::Lend`]): if it has not been taken back, the shell may copy the
-        /// bytes to there, at this moment, and return the loan ([`Block::Lent`]) instead of them.
+        /// bytes to there, at this moment, and return the loan ([`Data::Lent`]) instead of them.
         into: Option<Loan>,
     },
     /// Lend memory to be filled by another board, if the shell can: at any time until the loan is dropped or taken
@@ -277,7 +287,7 @@ pub enum Step {
     StoreBlock {
         address: u64,
         /// The bytes to store. If they are lent of this very memory, they are there already.
-        data: Block,
+        data: Data,
     },
     /// A block that lies in several pieces.
     Pieces {
@@ -298,8 +308,8 @@ pub enum Step {
 pub enum StepResult {
     /// The loaded value, or the previous value of an atomic; zero-extended.
     Loaded(u64),
-    /// The loaded bytes.
-    Block(Block),
+    /// The loaded bytes, or what is lent, or was filled, instead.
+    Block(Data),
     /// What is lent, if it is.
     Lent(Option<Loan>),
     Command(Command),
@@ -321,8 +331,13 @@ pub enum Action {
     },
     /// Send a packet to the switch. The core has already taken a credit of its class.
     Send(Packet),
+    /// Send a packet to the switch, as [`Action::Send`] says, whose block is empty: with the bytes of the loan, as they
+    /// are, or as they were when it was taken back.
+    SendLent(Box<LentPacket>),
     /// Send a request, an element or a reply by the ring to its destination. The core has taken a credit of its class.
     RingSend(Packet),
+    /// The same, with the loan beside it, by a ring that lends ([`RingEvent::Up`]).
+    RingSendLent(Box<LentPacket>),
     /// Anything else about the ring to a node.
     Ring {
         /// The node at the other end.
@@ -368,6 +383,9 @@ pub enum Action {
     /// A diagnostic for the (rate-limited) log.
     Notice(Notice),
 }
+
+// A larger one would make each turn of a board cost more.
+const _: () = assert!(size_of::<Action>() <= 80);
 
 /// What to do about the ring to a node. With [`Action::AnnounceReset`] all rings are closed, behind what was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

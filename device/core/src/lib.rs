@@ -22,6 +22,7 @@
 //! | `events` | the event queue | causes | `ctx` |
 //! | `link` | credits of all classes | credits | |
 //! | `rings` | rings to boards of the same host: paths, credits, checks | packets and credits of rings | |
+//! | `arrived`, `loan` | no state: a packet that has arrived, memory that shells lend | | |
 //!
 //! No part calls a part above it. When a part needs one (the requests of a source can be served again, or this node
 //! sent a packet to itself), it leaves a `ctx::FollowUp`. `hib` dispatches the follow-ups in order after the part
@@ -36,6 +37,7 @@
 
 mod admin;
 mod answers;
+mod arrived;
 mod by_node;
 mod config;
 mod control;
@@ -49,6 +51,7 @@ mod interface;
 mod keyed;
 mod launch;
 mod link;
+mod loan;
 mod numbered;
 mod page_counters;
 mod queue;
@@ -72,3 +75,4 @@ pub use hib::Hib;
 pub use interface::{
     Action, Bar, Event, LostStore, Notice, Piece, RingAction, RingEvent, RingViolation, Step, StepId, StepResult, Token,
 };
+pub use loan::{Data, LentPacket, Loan};

@@ -8,6 +8,7 @@
 use crate::config::{Bug, HibConfig};
 use crate::ctx::{Ctx, StepOwner};
 use crate::interface::{Piece, Place};
+use crate::loan::Data;
 use crate::table::Table;
 use crate::{Step, StepResult};
 use std::collections::BTreeMap;
@@ -244,7 +245,7 @@ impl Ranges {
     pub(crate) fn read(&mut self, slot: u32, result: &StepResult) -> Result<u64, Status> {
         let Reading { range, generation } = self.reading.remove(&slot).ok_or(Status::Invalid)?;
         let list = match result {
-            StepResult::Block(list) => list.bytes(),
+            StepResult::Block(Data::Bytes(list)) => list,
             StepResult::Failed(status) => return Err(*status),
             _ => return Err(Status::Invalid),
         };

@@ -5,22 +5,27 @@
 //! performs accesses to granted memory itself, each by one guest-memory step. `hib` passes requests for replicated
 //! pages, names and receive credits to other parts, and calls the responder to accept, start and finish requests.
 
+use crate::arrived::{Arrived, Charge};
 use crate::by_node::ByNode;
 use crate::config::Bug;
-use crate::ctx::{Charge, Ctx, FollowUp, StepOwner};
+use crate::ctx::{Ctx, FollowUp, StepOwner};
 use crate::grants::Grants;
+use crate::loan::{Data, Loan};
 use crate::{HibConfig, Step, StepResult};
 use std::collections::VecDeque;
-use telegraphos_wire::{Body, NodeId, Packet, Rights, Status};
+use telegraphos_wire::{Block, Body, NodeId, Packet, Rights, Status};
 
 /// A request that is not answered.
 #[derive(Clone, Debug, Hash)]
 struct Inbound {
-    packet: Packet,
+    arrived: Arrived,
     /// The export page of the request, while it is in service.
     page: Option<u32>,
-    /// What it occupies until it is answered.
-    charge: Charge,
+}
+
+/// Returns whether a request is about a block, which has bytes, or memory that is lent instead.
+pub(crate) fn is_block(packet: &Packet) -> bool {
+    matches!(packet.body, Body::ReadBlock { .. } | Body::WriteBlock { .. })
 }
 
 /// The inbound requests of the board.
@@ -50,13 +55,13 @@ impl Responder {
 
     /// Queues a request, which occupies `charge` until it is answered. Returns true if it is the first of its source,
     /// so that the caller must serve the source.
-    pub(crate) fn accept(&mut self, ctx: &mut Ctx, packet: Packet, charge: Charge) -> bool {
+    pub(crate) fn accept(&mut self, ctx: &mut Ctx, packet: Packet, loan: Option<Loan>, charge: Charge) -> bool {
         let Some(queue) = self.inbound.get_mut(packet.src) else {
             // Only a switch that serves more nodes than the window addresses sends this.
             ctx.consumed(charge, packet.src, packet.class());
             return false;
         };
-        queue.push_back(Inbound { packet, page: None, charge });
+        queue.push_back(Inbound { arrived: Arrived { packet, loan, charge }, page: None });
         queue.len() == 1 || ctx.has(Bug::ServeOutOfOrder)
     }
 
@@ -67,30 +72,36 @@ impl Responder {
             let newest = queue.iter().rposition(|r| r.page.is_none()).unwrap_or(0);
             queue.swap(0, newest);
         }
-        queue.front().filter(|request| request.page.is_none()).map(|request| request.packet.clone())
+        queue.front().filter(|request| request.page.is_none()).map(|request| request.arrived.packet.clone())
     }
 
     /// Starts the guest-memory step of a source's first request, an access to granted memory. The grant is checked at
     /// this point and not on arrival, so that a revocation takes effect at once.
     pub(crate) fn start(&mut self, ctx: &mut Ctx, grants: &Grants, packet: &Packet) -> Result<(), Status> {
         let source = packet.src;
+        let first = || self.inbound[usize::from(source)].front().map(|request| &request.arrived);
+        let loan = || first().and_then(|arrived| arrived.loan.clone());
         let (at, length, right) = match &packet.body {
             Body::Write { at, size, .. } => (at, u64::from(*size), Rights::WRITE),
             Body::Read { at, size, .. } => (at, u64::from(*size), Rights::READ),
             Body::Atomic { at, size, .. } => (at, u64::from(*size), Rights::ATOMIC),
             Body::ReadBlock { at, length, .. } => (at, u64::from(*length), Rights(Rights::DMA.0 | Rights::READ.0)),
-            Body::WriteBlock { at, data, .. } => (at, data.len() as u64, Rights(Rights::DMA.0 | Rights::WRITE.0)),
+            Body::WriteBlock { at, .. } => {
+                (at, first().map_or(0, Arrived::block_len), Rights(Rights::DMA.0 | Rights::WRITE.0))
+            }
             _ => return Err(Status::Invalid),
         };
         let step = match packet.body {
             // Its order among the requests of its source is that of this moment.
-            Body::ReadBlock { length: bytes, ref into, .. } => {
+            Body::ReadBlock { length: bytes, .. } => {
                 let place = grants.translate_block(ctx, source, at, length, right)?;
-                place.step(|address| Step::LoadBlock { address, length: bytes, lend: false, into: into.clone() })
+                let into = loan();
+                place.step(|address| Step::LoadBlock { address, length: bytes, lend: false, into })
             }
             Body::WriteBlock { ref data, .. } => {
                 let place = grants.translate_block(ctx, source, at, length, right)?;
-                place.step(|address| Step::StoreBlock { address, data: data.clone() })
+                let data = Data::of(data.clone(), loan());
+                place.step(|address| Step::StoreBlock { address, data })
             }
             _ => {
                 let address = grants.translate(ctx, source, at, length, right)?;
@@ -105,7 +116,7 @@ impl Responder {
             }
         };
         self.in_service(source, Some(at.page));
-        if packet.body.block_len() > 0 {
+        if is_block(packet) {
             ctx.copied(length);
         }
         ctx.step(step, StepOwner::Serve(source));
@@ -115,7 +126,8 @@ impl Responder {
     /// The export page that the first request of a source, which is in service, changes; `None` if it only loads.
     pub(crate) fn changes(&self, source: NodeId) -> Option<u32> {
         let request = self.inbound[usize::from(source)].front()?;
-        let changes = matches!(request.packet.body, Body::Write { .. } | Body::Atomic { .. } | Body::WriteBlock { .. });
+        let changes =
+            matches!(request.arrived.packet.body, Body::Write { .. } | Body::Atomic { .. } | Body::WriteBlock { .. });
         request.page.filter(|_| changes)
     }
 
@@ -130,14 +142,17 @@ impl Responder {
         #[cfg(not(feature = "bugs"))]
         let _ = grants;
         let Some(request) = self.inbound[usize::from(source)].front() else { return false };
-        let body = match (&request.packet.body, result) {
+        let body = match (&request.arrived.packet.body, result) {
             (_, StepResult::Failed(status)) => {
                 self.refuse(ctx, source, status);
                 return true;
             }
             (Body::Read { .. }, StepResult::Loaded(data)) => Body::ReadReply { status: Status::Ok, data },
             (Body::Atomic { .. }, StepResult::Loaded(data)) => Body::AtomicReply { status: Status::Ok, data },
-            (Body::ReadBlock { .. }, StepResult::Block(data)) => Body::BlockReply { status: Status::Ok, data },
+            (Body::ReadBlock { .. }, StepResult::Block(data)) => {
+                self.answer_block(ctx, source, data);
+                return true;
+            }
             _ => {
                 self.acknowledge(ctx, source);
                 return true;
@@ -151,7 +166,7 @@ impl Responder {
     /// complete.
     #[cfg(feature = "bugs")]
     fn second_half(&mut self, ctx: &mut Ctx, grants: &Grants, from: NodeId, done: StepResult) -> Option<StepResult> {
-        let packet = &self.inbound[usize::from(from)].front()?.packet;
+        let packet = &self.inbound[usize::from(from)].front()?.arrived.packet;
         let (Body::Atomic { at, size, op, operand, compare, .. }, true) = (&packet.body, ctx.has(Bug::SplitAtomic))
         else {
             return Some(done);
@@ -172,14 +187,14 @@ impl Responder {
 
     /// Returns whether a request of this source for this export page is not answered.
     pub(crate) fn has_for(&self, source: NodeId, page: u32) -> bool {
-        self.inbound[usize::from(source)].iter().any(|r| r.packet.body.page() == page)
+        self.inbound[usize::from(source)].iter().any(|r| r.arrived.packet.body.page() == page)
     }
 
     /// A connection is gone: the queued requests that it brought return no credits to the next one. `gone` tells of a
     /// source and a charge whether that is it.
     pub(crate) fn forget_credits(&mut self, gone: impl Fn(NodeId, Charge) -> bool) {
-        for request in self.inbound.values_mut().flatten().filter(|r| gone(r.packet.src, r.charge)) {
-            request.charge = Charge::Nothing;
+        for request in self.inbound.values_mut().flatten().filter(|r| gone(r.arrived.packet.src, r.arrived.charge)) {
+            request.arrived.charge = Charge::Nothing;
         }
     }
 
@@ -216,6 +231,20 @@ impl Responder {
         Responder::ended(ctx, &packet);
     }
 
+    /// Answers the first request of a source, whose block was loaded, or copied to the loan beside it.
+    fn answer_block(&mut self, ctx: &mut Ctx, source: NodeId, data: Data) {
+        let reply = |data| Body::BlockReply { status: Status::Ok, data };
+        match data {
+            Data::Bytes(block) => self.answer(ctx, source, reply(block)),
+            Data::Lent(loan) => {
+                let Some(packet) = self.detach(ctx, source) else { return };
+                ctx.counters.served += 1;
+                ctx.reply_lent(&packet, reply(Block::default()), loan);
+                Responder::ended(ctx, &packet);
+            }
+        }
+    }
+
     /// Acknowledges the first request of a source, a store or a block, which has been performed.
     fn acknowledge(&mut self, ctx: &mut Ctx, source: NodeId) {
         let Some(packet) = self.detach(ctx, source) else { return };
@@ -235,7 +264,7 @@ impl Responder {
     /// as performed.
     pub(crate) fn detach(&mut self, ctx: &mut Ctx, source: NodeId) -> Option<Packet> {
         let queue = self.inbound.existing_mut(source)?;
-        let request = queue.pop_front()?;
+        let Inbound { arrived: request, .. } = queue.pop_front()?;
         if queue.is_empty() {
             // Restarts the ring at the same place in memory, which stays in the cache.
             queue.clear();
@@ -247,15 +276,15 @@ impl Responder {
     }
 
     /// Takes the requests of a source that are not in service.
-    fn take_waiting(&mut self, source: NodeId) -> Vec<Inbound> {
+    fn take_waiting(&mut self, source: NodeId) -> Vec<Arrived> {
         let Some(queue) = self.inbound.existing_mut(source) else { return Vec::new() };
         let keep = usize::from(queue.front().is_some_and(|r| r.page.is_some()));
-        queue.drain(keep..).collect()
+        queue.drain(keep..).map(|request| request.arrived).collect()
     }
 
     /// Drops the requests of a node that is down. A request in service completes, and its reply is dropped.
     pub(crate) fn forget_requests_of(&mut self, ctx: &mut Ctx, node: NodeId) {
-        for Inbound { packet, charge, .. } in self.take_waiting(node) {
+        for Arrived { packet, charge, .. } in self.take_waiting(node) {
             ctx.consumed(charge, node, packet.class());
         }
     }
@@ -268,7 +297,7 @@ impl Responder {
             if source == ctx.config.node {
                 continue;
             }
-            for Inbound { packet, charge, .. } in waiting {
+            for Arrived { packet, charge, .. } in waiting {
                 ctx.consumed(charge, source, packet.class());
                 ctx.refuse(&packet, status);
             }

@@ -9,8 +9,9 @@
 //! The peer may be hostile. What a switch checks between two nodes, this end of the ring checks: [`Ring::admit`].
 
 use crate::RingViolation;
+use crate::arrived::Arrived;
 use crate::by_node::ByNode;
-use telegraphos_wire::{Body, Class, NodeId, Packet};
+use telegraphos_wire::{Body, Class, NodeId, Packet, Status};
 
 /// The path of this board's requests to a node that it has a ring to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,6 +54,8 @@ pub(crate) struct Ring {
     wanted: bool,
     /// The peer has answered a probe: its end is open.
     open: bool,
+    /// It carries loans beside packets.
+    lends: bool,
     /// Of each class that needs credits: elements, requests.
     credits: [Credits; 2],
     /// Credits of each class in the beginning.
@@ -70,19 +73,39 @@ pub(crate) struct Ring {
 const CLASSES: [Class; 2] = [Class::Enqueue, Class::Request];
 
 impl Ring {
-    fn new(incarnation: u64, given: u32) -> Ring {
+    fn new(incarnation: u64, given: u32, lends: bool) -> Ring {
         let credits = Credits { left: given, room: given, returned: 0 };
         let (path, wanted, open) = (Path::Switch, true, false);
         let (credits, requests) = ([credits; 2], Vec::new());
-        Ring { incarnation, path, wanted, open, credits, given, in_flight: 0, requests, consumed: false }
+        Ring { incarnation, path, wanted, open, lends, credits, given, in_flight: 0, requests, consumed: false }
+    }
+
+    /// The path of the next request. `is_idle`: nothing to the node is unanswered.
+    fn next_path(&self, is_idle: bool) -> Path {
+        if self.path == Path::Switch && self.open && self.wanted && is_idle { Path::Ring } else { self.path }
+    }
+
+    /// Returns whether what is beside a packet of the peer may be there.
+    fn may_have(&self, arrived: &Arrived) -> bool {
+        let Some(loan) = &arrived.loan else { return true };
+        self.lends
+            && match &arrived.packet.body {
+                Body::ReadBlock { length, .. } => *length == loan.length(),
+                Body::WriteBlock { data, .. } | Body::BlockReply { status: Status::Ok, data } => data.is_empty(),
+                _ => false,
+            }
     }
 
     /// Checks a packet of the peer, and counts it. `block` is the length of the longest block between both nodes.
-    pub(crate) fn admit(&mut self, packet: &Packet, own: NodeId, block: u64) -> Result<(), RingViolation> {
+    pub(crate) fn admit(&mut self, arrived: &Arrived, own: NodeId, block: u64) -> Result<(), RingViolation> {
+        let packet = &arrived.packet;
         if packet.dst != own {
             return Err(RingViolation::Destination(packet.dst));
         }
-        let length = packet.body.block_len();
+        if !self.may_have(arrived) {
+            return Err(RingViolation::Loan);
+        }
+        let length = arrived.block_len();
         if length > block {
             return Err(RingViolation::Block { length, most: block });
         }
@@ -159,9 +182,9 @@ impl Rings {
     }
 
     /// A ring to a node; `given` credits of each class, both ways.
-    pub(crate) fn open(&mut self, node: NodeId, incarnation: u64, given: u32) {
+    pub(crate) fn open(&mut self, node: NodeId, incarnation: u64, given: u32, lends: bool) {
         if let Some(ring) = self.rings.get_mut(node) {
-            self.count += u32::from(ring.replace(Ring::new(incarnation, given)).is_none());
+            self.count += u32::from(ring.replace(Ring::new(incarnation, given, lends)).is_none());
         }
     }
 
@@ -200,14 +223,18 @@ impl Rings {
     /// of its withdrawal. `is_idle`: nothing to the node is unanswered.
     pub(crate) fn way(&mut self, node: NodeId, class: Class, is_idle: bool) -> Option<Way> {
         let Some(ring) = self.get(node) else { return Some(Way::Switch) };
-        if ring.path == Path::Switch && ring.open && ring.wanted && is_idle {
-            ring.path = Path::Ring;
-        }
+        ring.path = ring.next_path(is_idle);
         match ring.path {
             Path::Switch => Some(Way::Switch),
             Path::Ring => (ring.credits[class as usize].left > 0).then_some(Way::Ring),
             Path::Draining => None,
         }
+    }
+
+    /// Returns whether the next request to a node goes by a ring that carries loans.
+    pub(crate) fn lends(&self, node: NodeId, is_idle: bool) -> bool {
+        let ring = if self.is_empty() { None } else { self.rings[usize::from(node)].as_ref() };
+        ring.is_some_and(|ring| ring.lends && ring.next_path(is_idle) == Path::Ring)
     }
 
     /// Takes a credit for a request or element that is sent by the ring now.
@@ -270,7 +297,10 @@ impl Rings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use telegraphos_wire::{MAX_BLOCK, RemoteAddr, Status, Tags};
+    use crate::Loan;
+    use crate::arrived::Charge;
+    use std::sync::Arc;
+    use telegraphos_wire::{Block, ImportEpoch, MAX_BLOCK, RemoteAddr, Tags};
 
     const PEER: NodeId = 1;
 
@@ -278,8 +308,12 @@ mod tests {
         Packet { src: PEER, dst: 0, tag, incarnation: 7, target: 0, body }
     }
 
+    fn bare(packet: Packet) -> Arrived {
+        Arrived { packet, loan: None, charge: Charge::Ring }
+    }
+
     fn read(length: u32) -> Body {
-        Body::ReadBlock { at: RemoteAddr { page: 0, offset: 0, generation: 1 }, context: 0, length, into: None }
+        Body::ReadBlock { at: RemoteAddr { page: 0, offset: 0, generation: 1 }, context: 0, length }
     }
 
     fn ack() -> Body {
@@ -288,7 +322,7 @@ mod tests {
 
     fn used() -> Rings {
         let mut rings = Rings::new(8);
-        rings.open(PEER, 7, 4);
+        rings.open(PEER, 7, 4, true);
         assert!(!rings.get(PEER).unwrap().answered_probe());
         assert_eq!(rings.way(PEER, Class::Request, true), Some(Way::Ring));
         rings
@@ -298,7 +332,7 @@ mod tests {
     fn it_is_used_when_the_peer_has_opened_it_and_nothing_is_unanswered() {
         let mut rings = Rings::new(8);
         assert_eq!(rings.way(PEER, Class::Request, true), Some(Way::Switch));
-        rings.open(PEER, 7, 4);
+        rings.open(PEER, 7, 4, true);
         assert_eq!(rings.way(PEER, Class::Request, true), Some(Way::Switch));
         rings.get(PEER).unwrap().answered_probe();
         assert_eq!(rings.way(PEER, Class::Request, false), Some(Way::Switch));
@@ -325,7 +359,7 @@ mod tests {
     fn what_the_peer_sends_is_bounded() {
         let mut rings = used();
         let limit = MAX_BLOCK as u64;
-        let mut admit = |packet: Packet| rings.get(PEER).unwrap().admit(&packet, 0, limit);
+        let mut admit = |packet: Packet| rings.get(PEER).unwrap().admit(&bare(packet), 0, limit);
         let to_another = Packet { dst: 3, ..packet(9, read(1)) };
         assert_eq!(admit(to_another), Err(RingViolation::Destination(3)));
         let of_another_life = Packet { incarnation: 6, ..packet(9, read(1)) };
@@ -342,18 +376,61 @@ mod tests {
     }
 
     #[test]
+    fn a_loan_is_beside_a_packet_whose_block_it_is() {
+        let at = RemoteAddr { page: 0, offset: 0, generation: 1 };
+        let write = |data: Block| Body::WriteBlock { at, context: 0, epoch: ImportEpoch::default(), data };
+        let reply = |status, data| Body::BlockReply { status, data };
+        let admit = |lends, body, length, limit| {
+            let mut rings = used();
+            rings.close(PEER);
+            rings.open(PEER, 7, 4, lends);
+            rings.spend(PEER, Class::Request);
+            let arrived = Arrived { loan: Some(Loan::new(length, Arc::new(()))), ..bare(packet(9, body)) };
+            rings.get(PEER).unwrap().admit(&arrived, 0, limit)
+        };
+        for body in [write(Block::default()), reply(Status::Ok, Block::default()), read(4096)] {
+            assert_eq!(admit(true, body.clone(), 4096, 4096), Ok(()), "{body:?}");
+            assert_eq!(admit(false, body.clone(), 4096, 4096), Err(RingViolation::Loan), "{body:?}");
+            let long = Err(RingViolation::Block { length: 4096, most: 4095 });
+            assert_eq!(admit(true, body, 4096, 4095), long);
+        }
+        let bytes = || Block::from([7; 8]);
+        let refused = reply(Status::Bounds, Block::default());
+        for body in [write(bytes()), reply(Status::Ok, bytes()), refused, read(4097), ack()] {
+            assert_eq!(admit(true, body.clone(), 4096, 8192), Err(RingViolation::Loan), "{body:?}");
+        }
+    }
+
+    #[test]
+    fn a_ring_lends_where_it_carries_the_next_request() {
+        let mut rings = Rings::new(8);
+        assert!(!rings.lends(PEER, true));
+        rings.open(PEER, 7, 4, true);
+        assert!(!rings.lends(PEER, true), "it is not open");
+        rings.get(PEER).unwrap().answered_probe();
+        assert_eq!((rings.lends(PEER, false), rings.lends(PEER, true)), (false, true));
+        assert_eq!(rings.way(PEER, Class::Request, true), Some(Way::Ring));
+        assert!(rings.lends(PEER, false));
+        rings.get(PEER).unwrap().want(false, true);
+        assert!(!rings.lends(PEER, true), "it is withdrawn");
+        rings.open(2, 7, 4, false);
+        rings.get(2).unwrap().answered_probe();
+        assert!(!rings.lends(2, true));
+    }
+
+    #[test]
     fn a_tag_that_is_not_answered_is_not_used_again() {
         let mut rings = used();
         let request = packet(5, read(1));
-        assert_eq!(rings.get(PEER).unwrap().admit(&request, 0, 8192), Ok(()));
-        assert_eq!(rings.get(PEER).unwrap().admit(&request, 0, 8192), Err(RingViolation::Tag(5)));
+        assert_eq!(rings.get(PEER).unwrap().admit(&bare(request.clone()), 0, 8192), Ok(()));
+        assert_eq!(rings.get(PEER).unwrap().admit(&bare(request.clone()), 0, 8192), Err(RingViolation::Tag(5)));
         assert!(rings.brought(&request) && rings.answer(&request) && !rings.answer(&request));
     }
 
     #[test]
     fn credits_return_in_batches_and_not_more_than_were_given() {
         let mut rings = Rings::new(8);
-        rings.open(PEER, 7, 8);
+        rings.open(PEER, 7, 8, false);
         rings.get(PEER).unwrap().answered_probe();
         assert_eq!(rings.way(PEER, Class::Request, true), Some(Way::Ring));
         rings.spend(PEER, Class::Request);
@@ -365,7 +442,7 @@ mod tests {
         assert_eq!(rings.get(PEER).unwrap().credit(Class::Reflected, 1), reflected);
         let mut returned = Vec::new();
         for tag in 0..3 {
-            assert_eq!(rings.get(PEER).unwrap().admit(&packet(tag, read(1)), 0, 8192), Ok(()));
+            assert_eq!(rings.get(PEER).unwrap().admit(&bare(packet(tag, read(1))), 0, 8192), Ok(()));
             rings.consumed(PEER, Class::Request);
             rings.return_credits(|node, class, count| returned.push((node, class, count)));
         }
@@ -379,8 +456,8 @@ mod tests {
         assert_eq!(rings.way(PEER, Class::Request, false), None);
         assert_eq!(rings.way(PEER, Class::Enqueue, false), Some(Way::Ring));
         for tag in 0..4 {
-            assert_eq!(rings.get(PEER).unwrap().admit(&packet(tag, ack()), 0, 8192), Ok(()));
+            assert_eq!(rings.get(PEER).unwrap().admit(&bare(packet(tag, ack())), 0, 8192), Ok(()));
         }
-        assert_eq!(rings.get(PEER).unwrap().admit(&packet(4, ack()), 0, 8192), Err(RingViolation::Reply));
+        assert_eq!(rings.get(PEER).unwrap().admit(&bare(packet(4, ack())), 0, 8192), Err(RingViolation::Reply));
     }
 }

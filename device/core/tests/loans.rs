@@ -11,10 +11,11 @@ const PUBLIC: u8 = 0x11;
 /// What its memory holds afterwards.
 const SECRET: u8 = 0xee;
 
-/// Three nodes as in one process, or in three.
+/// Three nodes as in one process, or in three, with rings.
 fn three(seed: u64, bug: Option<Bug>, lends: bool) -> Cluster {
     let mut c = of_three(seed * 2 + u64::from(lends), ALL, bug);
     assert_eq!(c.block, if lends { MAX_BLOCK } else { STREAM_BLOCK });
+    c.use_rings(false);
     page(&mut c, 0).fill(PUBLIC);
     c
 }
@@ -70,7 +71,7 @@ fn nothing_happens_behind_the_end(seed: u64, bug: Option<Bug>, end: End, get: bo
     } else {
         put(&mut c);
     }
-    c.some_steps(40);
+    c.some_steps(12);
     // The other node is slow.
     c.hold(1, |step| match step {
         Step::LoadBlock { .. } => get,
@@ -162,6 +163,68 @@ fn memory_is_lent_within_a_process_alone() {
         assert_eq!(count > 0, lends, "{count} blocks were lent: in one process {lends}, get {get}");
         let arrived = if get { page(&mut c, 0)[..8] == [7; 8] } else { page(&mut c, 1).iter().all(|b| *b == PUBLIC) };
         assert!(arrived, "in one process {lends}, get {get}");
+    }
+}
+
+#[test]
+fn within_a_node_a_copy_is_lent_and_without_a_ring_no_other() {
+    let mut c = of_three(3, ALL, None);
+    page(&mut c, 0).fill(PUBLIC);
+    put(&mut c);
+    c.settle();
+    assert_eq!((c.done(0, 0, 0), c.nodes[0].loans.count), ((0, 1), 0));
+    assert!(page(&mut c, 1).iter().all(|byte| *byte == PUBLIC));
+    let (to, from) = (c.address(0, 1, 0), c.address(0, 0, 0));
+    launch(&mut c, 1, to, from, UNIT);
+    c.settle();
+    assert_eq!((c.done(0, 0, 1), c.nodes[0].loans.count), ((0, 1), 1));
+    assert!(c.pages(0, 1, 1).iter().all(|byte| *byte == PUBLIC));
+}
+
+/// Two boards at a switch, as in one process. Node 0 puts to node 1, or gets from there, three pages, which wait with
+/// their loans behind stores when the ring is withdrawn.
+fn withdrawn(seed: u64, get: bool) -> Cluster {
+    let mut c = Cluster::switched(2, 2 * seed + 1, common::small(None));
+    assert_eq!(c.block, MAX_BLOCK);
+    c.use_rings(false);
+    c.share(4, ALL);
+    c.pages_mut(u16::from(get), 0, 3).fill(PUBLIC);
+    // What node 1 performs first takes long: the window of requests is full, and the blocks wait.
+    (0..4).for_each(|n| c.store(0, c.address(1, 3, 8 * n), 8, n));
+    c.hold_next(1, common::is_remote_store);
+    c.settle();
+    for n in 0..3 {
+        let (near, far) = (c.address(0, n, 0), c.address(1, n, 0));
+        let (to, from) = if get { (near, far) } else { (far, near) };
+        launch(&mut c, n as u8, to, from, UNIT);
+    }
+    c.settle();
+    assert_eq!(c.nodes[0].loans.outstanding(), 3, "all of them are lent");
+    c.observe(&[1]);
+    c.settle();
+    c.proceed();
+    c
+}
+
+#[test]
+fn a_block_that_was_lent_and_finds_its_ring_withdrawn_goes_by_the_switch_with_its_bytes() {
+    for (seed, get) in (0..10).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let mut c = withdrawn(seed, get);
+        for slot in 0..3 {
+            assert_eq!(c.done(0, 0, slot), (0, 1), "seed {seed}, get {get}");
+        }
+        assert_eq!(c.unlent, if get { 0 } else { 3 }, "seed {seed}");
+        assert_eq!(c.nodes[0].loans.outstanding(), 0);
+        let arrived = c.pages(u16::from(!get), 0, 3);
+        assert!(arrived.iter().all(|byte| *byte == PUBLIC), "seed {seed}, get {get}");
+        // Back by the ring, it lends again.
+        let count = c.nodes[0].loans.count;
+        c.observe(&[]);
+        c.settle();
+        let (to, from) = (c.address(1, 0, 0), c.address(0, 0, 0));
+        launch(&mut c, 3, to, from, UNIT);
+        c.settle();
+        assert_eq!((c.done(0, 0, 3), c.nodes[0].loans.count), ((0, 1), count + 1));
     }
 }
 

@@ -15,6 +15,15 @@ fn three(seed: u64, bug: Option<Bug>) -> Cluster {
     of_three(seed, ALL, bug)
 }
 
+/// The same, every other time with rings, as in one process.
+fn within(seed: u64) -> Cluster {
+    let mut c = three(seed, None);
+    if seed % 2 == 1 {
+        c.use_rings(false);
+    }
+    c
+}
+
 fn fill(c: &mut Cluster, id: u16, offset: u64, bytes: impl IntoIterator<Item = u8>) {
     for (n, byte) in bytes.into_iter().enumerate() {
         c.nodes[usize::from(id)].ram[(EXPORTS + offset) as usize + n] = byte;
@@ -120,7 +129,7 @@ fn rights_of_atomics_and_copies_are_checked_at_the_receiver_too() {
 fn copies_of_any_size_and_alignment_arrive_whole() {
     let mut rng = Rng::new(7);
     for seed in 0..60 {
-        let mut c = three(seed, None);
+        let mut c = within(seed);
         let span = 2 * UNIT;
         let length = match seed % 4 {
             0 => 1 + rng.next() % 16,
@@ -725,7 +734,7 @@ fn a_peer_that_answers_more_or_less_than_was_asked_for_is_refused() {
 #[test]
 fn revocation_of_the_near_end_completes_only_when_nothing_is_in_flight() {
     for seed in 0..60 {
-        let mut c = three(seed, None);
+        let mut c = within(seed);
         let (own, far) = (c.address(0, 0, 0), c.address(1, 0, 0));
         c.launch(0, 0, 0, copy_steps(copying(1), own, far, 2 * UNIT));
         c.some_steps(100);
@@ -784,7 +793,7 @@ fn an_import_becomes_quiet_for_the_driver() {
 #[test]
 fn a_reset_forgets_operations_and_stores_nothing_afterwards() {
     for seed in 0..60 {
-        let mut c = three(seed, None);
+        let mut c = within(seed);
         let (own, far) = (c.address(0, 0, 0), c.address(1, 0, 0));
         for (slot, (to, from)) in [(own, far), (far, own)].into_iter().enumerate() {
             let launch = Launch { operation: Operation::Copy, notify: true, cookie: 1 };

@@ -87,9 +87,10 @@ fn done(c: &Cluster, slot: u8) -> (Status, u64) {
     (Status::from_u16(status), cookie)
 }
 
-/// Three boards with a range at node 0, imported by itself; of one process or of three.
+/// Three boards with a range at node 0, imported by itself; with rings, as in one process or in three.
 fn boards(seed: u64, bug: Option<Bug>, length: u64) -> (Cluster, Vec<Run>) {
     let mut c = of_three(seed, ALL, bug);
+    c.use_rings(false);
     let runs = scattered(length, seed);
     let granted = grant(&mut c, 0, NUMBER, &runs, runs.len() as u32, 0);
     assert_eq!(granted.status, 0);
@@ -234,6 +235,7 @@ struct Owners {
 impl Owners {
     fn new(seed: u64, bug: Option<Bug>) -> Owners {
         let mut c = of_three(seed, ALL, bug);
+        c.use_rings(false);
         let all = MEMORY as usize..(MEMORY + PAGES * 4096) as usize;
         c.nodes[0].ram[all].fill(FREE);
         c.pages_mut(1, 0, 2).fill(USED);

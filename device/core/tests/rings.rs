@@ -2,7 +2,8 @@
 //! Rings between boards of one host: what passes by them, what does not, and peers that break their rules.
 
 use crate::common::{Cluster, Driver, finds};
-use telegraphos_device_core::{Bug, Event, RingEvent};
+use std::sync::Arc;
+use telegraphos_device_core::{Bug, Event, Loan, RingEvent};
 use telegraphos_wire::{Body, Class, MAX_BLOCK, Packet, RemoteAddr, Rights, Status};
 
 /// Three boards with rings. Each exports a page and has imported those of all, as import = node.
@@ -119,24 +120,25 @@ fn requests_by_a_ring_are_answered_by_it() {
 fn forgeries(incarnation: u64, target: u64, generation: u64) -> Vec<(&'static str, Vec<Event>)> {
     let at = RemoteAddr { page: 1, offset: 0, generation };
     let packet = |tag, body| Packet { src: 1, dst: 0, tag, incarnation, target, body };
-    let read = |tag| Event::RingPacket(packet(tag, Body::Read { at, context: 0, size: 8 }));
+    let bare = |packet| Event::RingPacket { packet, loan: None };
+    let read = |tag| bare(packet(tag, Body::Read { at, context: 0, size: 8 }));
     let event = |what| Event::Ring { peer: 1, what };
-    let block = |length| Event::RingPacket(packet(1, Body::ReadBlock { at, context: 0, length, into: None }));
-    let ack = |status| Event::RingPacket(packet(77, Body::WriteAck { status }));
+    let block = |length| packet(1, Body::ReadBlock { at, context: 0, length });
+    let ack = |status| packet(77, Body::WriteAck { status });
+    let lent = |packet, length| Event::RingPacket { packet, loan: Some(Loan::new(length, Arc::new(()))) };
     let multicast = Body::Reflected { at, size: 8, data: 1, writer: 1 };
     vec![
-        (
-            "another destination",
-            vec![Event::RingPacket(Packet { dst: 2, ..packet(1, Body::Read { at, context: 0, size: 8 }) })],
-        ),
+        ("another destination", vec![bare(Packet { dst: 2, ..packet(1, Body::Read { at, context: 0, size: 8 }) })]),
         (
             "another incarnation",
-            vec![Event::RingPacket(Packet { incarnation: 3, ..packet(1, Body::Read { at, context: 0, size: 8 }) })],
+            vec![bare(Packet { incarnation: 3, ..packet(1, Body::Read { at, context: 0, size: 8 }) })],
         ),
-        ("a long block", vec![block(MAX_BLOCK as u32 + 1)]),
-        ("a reply to nothing", vec![ack(Status::Ok)]),
-        ("a multicast", vec![Event::RingPacket(packet(1, multicast))]),
-        ("a copy's acknowledgement", vec![Event::RingPacket(packet(1, Body::CopyAck { status: Status::Ok }))]),
+        ("a long block", vec![bare(block(MAX_BLOCK as u32 + 1))]),
+        ("a loan of another length", vec![lent(block(4096), 4095)]),
+        ("a loan beside no block", vec![lent(ack(Status::Ok), 8)]),
+        ("a reply to nothing", vec![bare(ack(Status::Ok))]),
+        ("a multicast", vec![bare(packet(1, multicast))]),
+        ("a copy's acknowledgement", vec![bare(packet(1, Body::CopyAck { status: Status::Ok }))]),
         ("more requests than credits", (100..200).map(read).collect()),
         ("one tag twice", vec![read(100), read(100)]),
         ("credits", vec![event(RingEvent::Credit { class: Class::Request, count: 1 })]),
@@ -195,7 +197,7 @@ fn packets_of_a_ring_that_is_closed_are_dropped() {
     );
     cluster.disconnect(1);
     cluster.settle();
-    cluster.event(0, Event::RingPacket(packet));
+    cluster.event(0, Event::RingPacket { packet, loan: None });
     for what in [RingEvent::Alive, RingEvent::Broken, RingEvent::Lost { incarnation: 1 }] {
         cluster.event(0, Event::Ring { peer: 1, what });
     }

@@ -139,9 +139,10 @@ fn i7_late_answers_concern_nothing_that_came_after() {
 
 /// Memory that was lent for a put or a get is its process's again when that has ended.
 fn nothing_is_copied_afterwards(seed: u64, bug: Option<Bug>, get: bool) -> Result<(), String> {
-    // Boards of one process lend.
+    // Boards of one process lend by their rings.
     let (mut c, mut now) = (three(2 * seed + 1, bug), 0);
     assert_eq!(c.block, MAX_BLOCK);
+    c.use_rings(false);
     c.pages_mut(0, 0, 1).fill(0x11);
     c.pages_mut(1, 0, 1).fill(0x22);
     let (near, far) = (c.address(0, 0, 0), c.address(1, 0, 0));
@@ -292,7 +293,7 @@ fn stores_that_wait_for_room_in_a_ring_end() {
     let hib = &mut c.nodes[0].hib;
     let mut out = Vec::new();
     let ring = |what| Event::Ring { peer: 1, what };
-    hib.handle(ring(RingEvent::Up { incarnation: 0x1000, own: 0x1000, credits }), &mut out);
+    hib.handle(ring(RingEvent::Up { incarnation: 0x1000, own: 0x1000, credits, lends: false }), &mut out);
     hib.handle(ring(RingEvent::Alive), &mut out);
     for data in 0..5 {
         hib.handle(Event::Write { bar: Bar::Window, offset: address, size: 8, data }, &mut out);
@@ -301,7 +302,7 @@ fn stores_that_wait_for_room_in_a_ring_end() {
             sent += 1;
             let body = Body::WriteAck { status: Status::Ok };
             let answer = Packet { src: 1, dst: 0, incarnation: 0x1000, body, ..packet };
-            hib.handle(Event::RingPacket(answer), &mut out);
+            hib.handle(Event::RingPacket { packet: answer, loan: None }, &mut out);
         }
     }
     assert_eq!((sent, hib.import_progress(1)), (2, Some((5, 2))));

@@ -45,6 +45,7 @@ impl Host {
             }
         }
         c.settle();
+        c.use_rings(false);
         c.packets = 0;
         Host { c, last: 0, slices: [0; NODES as usize] }
     }

@@ -8,16 +8,17 @@ use std::os::fd::OwnedFd;
 
 use log::{debug, error};
 use rustix::io::Errno;
-use telegraphos_device_core::{Action, Bar, Event, Hib, HibConfig, RingAction, RingEvent};
+use telegraphos_device_core::{Action, Bar, Event, Hib, HibConfig, LentPacket, Loan, RingAction, RingEvent};
 use telegraphos_link::limit::Limiter;
+use telegraphos_link::ring_end::{Beside, Passing};
 use telegraphos_service::wait::Places;
 use telegraphos_wire::link::Frame;
-use telegraphos_wire::{NodeId, UNIT, regs};
+use telegraphos_wire::{Body, NodeId, Packet, UNIT, regs};
 
 use crate::config_space::{self, Builder, ConfigSpace, Written};
 use crate::direct::Member;
 use crate::interrupts::Interrupts;
-use crate::memory::{Budget, GuestMemory, Mapped};
+use crate::memory::{self, Budget, GuestMemory, Mapped};
 use crate::notices;
 use crate::rings::{Offer, Rings};
 use crate::vfio::message::{DmaMap, DmaUnmap, IrqSet};
@@ -37,7 +38,7 @@ pub struct Board {
     frames: Vec<Frame>,
     pub(crate) rings: Rings,
     /// Buffers, kept to reuse their allocations.
-    ring_frames: VecDeque<Frame>,
+    ring_frames: VecDeque<Passing>,
     ready_rings: Vec<NodeId>,
     actions: Vec<Action>,
     /// Rate limit of log lines that the guest or peers can trigger.
@@ -55,6 +56,12 @@ fn bar(region: u32) -> Option<Bar> {
         regs::BAR_WINDOW => Some(Bar::Window),
         _ => None,
     }
+}
+
+/// A loan beside a packet of a ring. That of a block that is requested saves no bytes.
+fn beside(packet: &Packet, loan: Loan) -> Beside {
+    let length = if matches!(packet.body, Body::ReadBlock { .. }) { 0 } else { loan.length() };
+    Beside { what: loan.into_any(), length }
 }
 
 impl Board {
@@ -168,7 +175,17 @@ impl Board {
                 }
                 Action::ReadDone { token, data } => self.completed.push((token, data)),
                 Action::Send(packet) => self.frames.push(Frame::Packet(packet)),
+                Action::SendLent(lent) => {
+                    let LentPacket { mut packet, loan } = *lent;
+                    packet.body.set_block(memory::bytes(&loan));
+                    self.frames.push(Frame::Packet(packet));
+                }
                 Action::RingSend(packet) => self.rings.send(packet.dst, Frame::Packet(packet)),
+                Action::RingSendLent(lent) => {
+                    let LentPacket { packet, loan } = *lent;
+                    let beside = beside(&packet, loan);
+                    self.rings.send_with(packet.dst, Frame::Packet(packet), Some(beside));
+                }
                 Action::Ring { peer, what } => self.ring(peer, what),
                 Action::Credit { class, count } => self.frames.push(Frame::Credit { class, count }),
                 Action::AnnounceReset { incarnation } => {
@@ -219,11 +236,14 @@ impl Board {
     /// places.
     pub(crate) fn open_ring(&mut self, offer: Offer, places: &Places) {
         let Offer { node, incarnation, own, credits, .. } = offer;
+        let lends = offer.lends();
         if !self.hib.accepts_ring(node, incarnation, own) {
             return;
         }
         match self.rings.open(offer, places) {
-            Ok(()) => self.feed(Event::Ring { peer: node, what: RingEvent::Up { incarnation, own, credits } }),
+            Ok(()) => {
+                self.feed(Event::Ring { peer: node, what: RingEvent::Up { incarnation, own, credits, lends } });
+            }
             // The other end is not used without an answer from here.
             Err(e) => {
                 limited!(self.limiter, "ring", self.now => warn
@@ -240,12 +260,13 @@ impl Board {
             let mut frames = std::mem::take(&mut self.ring_frames);
             let received = self.rings.receive(self.now, peer, &mut frames);
             let mut valid = true;
-            for frame in frames.drain(..) {
+            for Passing { frame, beside } in frames.drain(..) {
+                let loan = beside.map(|beside| Loan::from_any(beside.what));
                 let what = match frame {
                     // The core may have closed it.
                     _ if !valid || self.rings.incarnation(peer).is_none() => break,
-                    Frame::Packet(packet) if packet.src == peer => {
-                        self.feed(Event::RingPacket(packet));
+                    Frame::Packet(packet) if packet.src == peer && loan != Some(None) => {
+                        self.feed(Event::RingPacket { packet, loan: loan.flatten() });
                         continue;
                     }
                     Frame::Probe => {

@@ -25,11 +25,12 @@ use std::sync::Arc;
 use rustix::fs::{FileType, SealFlags};
 use rustix::io::Errno;
 use telegraphos_accounts::{Account, Shares};
-use telegraphos_device_core::{Piece, Step, StepResult};
+use telegraphos_device_core::{Data, Piece, Step, StepResult};
+use telegraphos_wire::Status;
 use telegraphos_wire::admin::Command;
-use telegraphos_wire::{Block, Status};
 
 use self::budget::Allotment;
+pub(crate) use self::loans::bytes;
 use self::loans::{Loans, Part};
 use self::mapping::Mapping;
 use crate::vfio::Refused;
@@ -247,7 +248,7 @@ impl GuestMemory {
                 self.block(step, &[self.part(Piece { address, length })?])
             }
             Step::StoreBlock { address, ref data } => {
-                self.block(step, &[self.part(Piece { address, length: data.len() as u32 })?])
+                self.block(step, &[self.part(Piece { address, length: data.length() as u32 })?])
             }
             Step::Pieces { ref step, ref pieces } => {
                 let parts = pieces.iter().map(|piece| self.part(*piece)).collect::<Result<Vec<_>, Status>>()?;
@@ -263,8 +264,8 @@ impl GuestMemory {
             Step::LoadBlock { lend, into, .. } => {
                 let filled = || into.as_ref().filter(|into| loans::fill(into, parts).is_some()).cloned();
                 let lent = if *lend { self.loans.lend(parts, false) } else { filled() };
-                let bytes = || loans::load(parts).map(Block::Bytes);
-                lent.map(Block::Lent).or_else(bytes).map(StepResult::Block)
+                let bytes = || loans::load(parts).map(|bytes| Data::Bytes(bytes.into()));
+                lent.map(Data::Lent).or_else(bytes).map(StepResult::Block)
             }
             // Where it cannot be stored to, the bytes come in the answer, and storing them fails.
             Step::Lend { .. } => Some(StepResult::Lent(self.loans.lend(parts, true))),
@@ -311,7 +312,7 @@ fn command(mapping: &Mapping, offset: u64) -> Option<Command> {
 mod tests {
     use super::*;
     use rustix::fs::MemfdFlags;
-    use telegraphos_wire::AtomicOp;
+    use telegraphos_wire::{AtomicOp, Block};
 
     fn file(size: u64) -> OwnedFd {
         let fd = rustix::fs::memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
@@ -368,17 +369,18 @@ mod tests {
         for (n, (start, length)) in
             [(0usize, 1usize), (3, 20), (100, 8), (128, 64), (201, 7), (4090, 6)].iter().enumerate()
         {
-            let data: Block = (0..*length).map(|i| (i * 5 + n + 1) as u8).collect();
-            wanted[*start..start + length].copy_from_slice(&data.bytes());
+            let bytes: Block = (0..*length).map(|i| (i * 5 + n + 1) as u8).collect();
+            wanted[*start..start + length].copy_from_slice(&bytes);
+            let data = Data::Bytes(bytes);
             let address = 0x1000 + *start as u64;
             assert_eq!(memory.perform(&Step::StoreBlock { address, data: data.clone() }), StepResult::Stored);
             let load = Step::LoadBlock { address, length: *length as u32, lend: false, into: None };
             assert_eq!(memory.perform(&load), StepResult::Block(data));
-            assert_eq!(memory.perform(&whole), StepResult::Block(wanted.as_slice().into()));
+            assert_eq!(memory.perform(&whole), StepResult::Block(Data::Bytes(wanted.as_slice().into())));
         }
         let fault = StepResult::Failed(Status::MemoryFault);
         assert_eq!(memory.perform(&Step::LoadBlock { address: 0x1fff, length: 2, lend: false, into: None }), fault);
-        assert_eq!(memory.perform(&Step::StoreBlock { address: 0x1ffa, data: [0; 7].into() }), fault);
+        assert_eq!(memory.perform(&Step::StoreBlock { address: 0x1ffa, data: Data::Bytes([0; 7].into()) }), fault);
         let atomic = |address, size, op, operand, compare| Step::Atomic { address, size, op, operand, compare };
         for (step, old) in [
             (atomic(0x1800, 8, AtomicOp::Swap, u64::MAX, 0), 0),
@@ -395,7 +397,7 @@ mod tests {
         let mut only = GuestMemory::default();
         only.map(&request(0x1000, 0x1000, dma_map::READ), Some(file(0x1000))).unwrap();
         assert_eq!(only.perform(&atomic(0x1000, 8, AtomicOp::Add, 1, 0)), fault, "read-only");
-        assert_eq!(only.perform(&Step::StoreBlock { address: 0x1000, data: [0; 1].into() }), fault);
+        assert_eq!(only.perform(&Step::StoreBlock { address: 0x1000, data: Data::Bytes([0; 1].into()) }), fault);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use telegraphos_link::ring_end::{Calls, RingEnd, Shared, Within};
+use telegraphos_link::ring_end::{Beside, Calls, Passing, RingEnd, Shared, Within};
 use telegraphos_service::wait::{Places, Readiness, WaitSet, Watched};
 use telegraphos_wire::NodeId;
 use telegraphos_wire::link::Frame;
@@ -45,6 +45,13 @@ pub struct Offer {
     pub side: u8,
     /// `None` if it was lost.
     pub carrier: Option<Carrier>,
+}
+
+impl Offer {
+    /// Whether it carries loans beside frames.
+    pub(crate) fn lends(&self) -> bool {
+        matches!(self.carrier, Some(Carrier::Within(_)))
+    }
 }
 
 #[derive(Debug)]
@@ -164,8 +171,13 @@ impl Rings {
 
     /// Queues a frame. Dropped if there is no such end: the core is, or will be, notified.
     pub(crate) fn send(&mut self, node: NodeId, frame: Frame) {
+        self.send_with(node, frame, None);
+    }
+
+    /// The same with something beside it, by an end within this process.
+    pub(crate) fn send_with(&mut self, node: NodeId, frame: Frame, beside: Option<Beside>) {
         let Some(Some(end)) = self.ends.get_mut(usize::from(node)) else { return };
-        end.ring.send(frame);
+        end.ring.send(frame, beside);
         if !std::mem::replace(&mut end.dirty, true) {
             self.dirty.push(node);
         }
@@ -213,7 +225,7 @@ impl Rings {
     }
 
     /// Receives from one end: appends its frames, the last ones even if it has broken behind them.
-    pub(crate) fn receive(&mut self, now: u64, node: NodeId, frames: &mut VecDeque<Frame>) -> io::Result<()> {
+    pub(crate) fn receive(&mut self, now: u64, node: NodeId, frames: &mut VecDeque<Passing>) -> io::Result<()> {
         let Some(Some(end)) = self.ends.get_mut(usize::from(node)) else { return Ok(()) };
         let received = end.ring.receive(now, frames);
         if end.ring.needs_attention() {
@@ -261,7 +273,7 @@ mod tests {
     fn received(rings: &mut Rings, node: NodeId) -> io::Result<Vec<Frame>> {
         let mut frames = VecDeque::new();
         rings.receive(0, node, &mut frames)?;
-        Ok(frames.into())
+        Ok(frames.into_iter().map(|passing| passing.frame).collect())
     }
 
     #[test]
@@ -337,7 +349,7 @@ mod tests {
             }
             assert!(ready(&mut a).is_empty() && !a.needs_attention() && !readable());
             for peer in [2, 0] {
-                peers[peer].send(Frame::Alive);
+                peers[peer].send(Frame::Alive, None);
                 peers[peer].flush().unwrap();
             }
             assert_eq!((a.needs_attention(), readable()), (true, apart));

@@ -250,7 +250,7 @@ fn hoard(bug: Option<Bug>) -> Result<u64, Failure> {
     join_offering(&mut switch, 0, u32::MAX);
     let ask = |tag| {
         Frame::Packet(Packet {
-            body: Body::ReadBlock { at: AT, context: 1, length: 8192, into: None },
+            body: Body::ReadBlock { at: AT, context: 1, length: 8192 },
             ..packet(0, 0, Class::Request, tag, 0)
         })
     };

@@ -260,10 +260,7 @@ fn violations(bug: Option<Bug>) -> Result<(), Failure> {
     let most = STREAM_BLOCK as u32;
     let read = |length| {
         let at = telegraphos_wire::RemoteAddr { page: 3, offset: 0, generation: 1 };
-        Frame::Packet(Packet {
-            body: Body::ReadBlock { at, context: 1, length, into: None },
-            ..packet(1, 0, Class::Request, 0, 0)
-        })
+        Frame::Packet(Packet { body: Body::ReadBlock { at, context: 1, length }, ..packet(1, 0, Class::Request, 0, 0) })
     };
     let longer = u64::from(most) + 1;
     let cases: [Case; 17] = [
@@ -414,7 +411,7 @@ fn an_absent_node_is_answered_for_in_kind() {
         (Body::Enqueue { at, context: 1, epoch, size: 4, data: 5, after: 0 }, Body::WriteAck { status }),
         (Body::Reserve { at, imports: 1 }, Body::ReserveReply { status, holds: 0 }),
         (Body::WriteBlock { at, context: 1, epoch, data: [1, 2, 3].into() }, Body::WriteAck { status }),
-        (Body::ReadBlock { at, context: 1, length: 9, into: None }, Body::BlockReply { status, data: [].into() }),
+        (Body::ReadBlock { at, context: 1, length: 9 }, Body::BlockReply { status, data: [].into() }),
     ] {
         let mut switch = Switch::new(SwitchConfig::new(4)).unwrap();
         join(&mut switch, 0);

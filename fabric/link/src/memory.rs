@@ -37,7 +37,7 @@ use crate::ring_end::Within;
 
 #[derive(Debug)]
 struct Way {
-    queue: Mutex<Queue>,
+    queue: Mutex<Queue<Frame>>,
     /// Frames in `queue`, to be read without its lock.
     waiting: AtomicUsize,
     /// The end that receives has something to do: frames, room for its own, or the end of the other.
@@ -67,7 +67,7 @@ impl Way {
         })
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, Queue<Frame>> {
         locked(&self.queue)
     }
 

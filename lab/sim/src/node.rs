@@ -169,7 +169,7 @@ impl Node {
                 // Its memory lends nothing.
                 Action::Notice(_) | Action::ResetDone | Action::Recall { .. } => {}
                 // A simulated switch offers no rings.
-                Action::RingSend(_) | Action::Ring { .. } => {}
+                Action::RingSend(_) | Action::RingSendLent(_) | Action::SendLent(_) | Action::Ring { .. } => {}
             }
         }
         world.actions = actions;

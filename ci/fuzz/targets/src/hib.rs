@@ -5,8 +5,9 @@
 //! board 1 if its bit 7 is set and else at board 0, and its operands, little-endian.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
-use telegraphos_device_core::{Action, Bar, Event, Hib, HibConfig, RingAction, RingEvent, Step, StepId, Token};
+use telegraphos_device_core::{Action, Bar, Event, Hib, HibConfig, Loan, RingAction, RingEvent, Step, StepId, Token};
 use telegraphos_testkit::world::Memory;
 use telegraphos_wire::packet::MULTICAST;
 use telegraphos_wire::{Class, NodeId, Packet, STREAM_BLOCK, WindowLayout, regs};
@@ -346,7 +347,8 @@ impl World {
                 if self.nodes[at].hib.accepts_ring(peer, incarnation, own) {
                     self.nodes[at].ring = true;
                     self.nodes[at].ring_inbox.clear();
-                    self.ring_event(at, RingEvent::Up { incarnation, own, credits });
+                    // Memory that is asked to lend never does.
+                    self.ring_event(at, RingEvent::Up { incarnation, own, credits, lends: credits % 2 == 1 });
                 }
             }
             Op::RingUse { what: what @ 0..=1, incarnation } => {
@@ -355,7 +357,11 @@ impl World {
             Op::RingUse { incarnation, .. } => self.ring_event(at, RingEvent::Lost { incarnation }),
             Op::RingDeliver => self.ring_deliver(at),
             Op::RingForged(bytes) => match Packet::decode(&bytes) {
-                Ok(packet) if packet.src == self.other(at) => self.event(at, Event::RingPacket(packet)),
+                Ok(packet) if packet.src == self.other(at) => {
+                    let lent = || Loan::new(packet.body.block_len() as u32, Arc::new(()));
+                    let loan = (packet.tag % 4 == 3).then(lent);
+                    self.event(at, Event::RingPacket { packet, loan });
+                }
                 _ => self.ring_event(at, RingEvent::Broken),
             },
             Op::RingCredit { class, count } => {
@@ -380,7 +386,7 @@ impl World {
     fn ring_deliver(&mut self, at: Index) {
         let frame = self.nodes[at].ring_inbox.pop_front().filter(|_| self.nodes[at].ring);
         match frame {
-            Some(RingFrame::Packet(packet)) => self.event(at, Event::RingPacket(packet)),
+            Some(RingFrame::Packet(packet)) => self.event(at, Event::RingPacket { packet, loan: None }),
             Some(RingFrame::Credit { class, count }) => self.ring_event(at, RingEvent::Credit { class, count }),
             Some(RingFrame::Probe) => self.nodes[1 - at].ring_inbox.push_back(RingFrame::Alive),
             Some(RingFrame::Alive) => self.ring_event(at, RingEvent::Alive),
@@ -505,6 +511,7 @@ impl World {
                     let node = node.hib.config().node;
                     self.event(1 - at, Event::NodeUp { node, incarnation, block: STREAM_BLOCK as u32 });
                 }
+                Action::SendLent(lent) | Action::RingSendLent(lent) => assert_eq!(Some(lent), None, "nothing is lent"),
                 Action::RingSend(packet) => {
                     assert!(node.ring && packet.dst != packet.src, "{packet:?} is sent without a ring");
                     check_packet(&packet);

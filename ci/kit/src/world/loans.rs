@@ -4,10 +4,9 @@
 
 use super::Cluster;
 use super::memory::Memory;
-use std::any::Any;
 use std::sync::{Arc, Mutex, Weak};
-use telegraphos_device_core::{Piece, Step, StepResult};
-use telegraphos_wire::{Block, Lender, Loan, Status};
+use telegraphos_device_core::{Data, Loan, Piece, Step, StepResult};
+use telegraphos_wire::Status;
 
 #[derive(Debug)]
 struct Lent {
@@ -36,14 +35,9 @@ fn apart(step: &Step) -> (&Step, Option<Arc<Vec<Piece>>>) {
     }
 }
 
-impl Lender for Lent {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn bytes(&self) -> Vec<u8> {
-        panic!("no packet of these boards leaves the process")
-    }
+/// The memory of a loan.
+fn lent(loan: &Loan) -> &Lent {
+    loan.lender().downcast_ref().unwrap()
 }
 
 /// The loans of one node.
@@ -69,7 +63,7 @@ impl Loans {
             return Some(StepResult::Failed(Status::MemoryFault));
         }
         let loan = self.loan(node, &pieces);
-        Some(if block { StepResult::Block(Block::Lent(loan)) } else { StepResult::Lent(Some(loan)) })
+        Some(if block { StepResult::Block(Data::Lent(loan)) } else { StepResult::Lent(Some(loan)) })
     }
 
     fn loan(&mut self, node: u16, pieces: &[Piece]) -> Loan {
@@ -78,7 +72,7 @@ impl Loans {
         let lent = Arc::new(Lent { node, ranges, returned: Mutex::default() });
         self.lent.push(Arc::downgrade(&lent));
         self.count += 1;
-        Loan::new(length as usize, lent)
+        Loan::new(length, lent)
     }
 
     pub(super) fn recall(&mut self, ram: &[u8], address: u64, length: u64) {
@@ -100,16 +94,21 @@ impl Loans {
 }
 
 impl Cluster {
+    /// The bytes of a loan, as they are, or as they were when it was taken back.
+    pub(super) fn bytes_of(&self, loan: &Loan) -> Vec<u8> {
+        let lent = lent(loan);
+        let returned = lent.returned.lock().unwrap().clone();
+        returned.unwrap_or_else(|| lent.bytes_in(&self.nodes[usize::from(lent.node)].ram))
+    }
+
     /// A step with the bytes of its block instead of the loan, and whether they are in their place already.
     pub(super) fn with_bytes(&self, id: u16, step: Step) -> (Step, bool) {
-        let (Step::StoreBlock { address, data: Block::Lent(loan) }, pieces) = apart(&step) else {
+        let (Step::StoreBlock { address, data: Data::Lent(loan) }, pieces) = apart(&step) else {
             return (step, false);
         };
-        let lent = loan.lender().as_any().downcast_ref::<Lent>().unwrap();
-        let returned = lent.returned.lock().unwrap().clone();
-        let bytes = returned.unwrap_or_else(|| lent.bytes_in(&self.nodes[usize::from(lent.node)].ram));
+        let lent = lent(loan);
         let there = lent.node == id && lent.ranges[0].start as u64 == *address;
-        let whole = Step::StoreBlock { address: *address, data: bytes.into() };
+        let whole = Step::StoreBlock { address: *address, data: Data::Bytes(self.bytes_of(loan).into()) };
         let step = match pieces {
             None => whole,
             Some(pieces) => Step::Pieces { step: Box::new(whole), pieces },
@@ -120,7 +119,7 @@ impl Cluster {
     /// Performs a load to memory that another node lends, if it is still lent.
     pub(super) fn fill(&mut self, id: u16, step: &Step) -> Option<StepResult> {
         let (Step::LoadBlock { address, length, into: Some(loan), .. }, pieces) = apart(step) else { return None };
-        let lent = loan.lender().as_any().downcast_ref::<Lent>().unwrap();
+        let lent = lent(loan);
         let node = &mut self.nodes[usize::from(id)];
         let pieces = Piece::of(*address, *length as usize, &pieces);
         let bytes = node.ram.gather(&pieces)?;
@@ -134,6 +133,6 @@ impl Cluster {
             self.nodes[usize::from(lent.node)].ram[range.clone()].copy_from_slice(now);
             rest = later;
         }
-        Some(StepResult::Block(Block::Lent(loan.clone())))
+        Some(StepResult::Block(Data::Lent(loan.clone())))
     }
 }

@@ -2,7 +2,7 @@
 //! A guest's memory, and the steps of a board in it.
 
 use std::borrow::Cow;
-use telegraphos_device_core::{Piece, Step, StepResult};
+use telegraphos_device_core::{Data, Piece, Step, StepResult};
 use telegraphos_wire::Status;
 use telegraphos_wire::admin::Command;
 
@@ -42,21 +42,23 @@ pub trait Memory {
             }),
             Step::LoadBlock { address, length, .. } => match pieces {
                 None => self.bytes(*address, *length as usize).map(|bytes| {
-                    StepResult::Block(match bytes {
+                    StepResult::Block(Data::Bytes(match bytes {
                         Cow::Borrowed(bytes) => bytes.into(),
                         Cow::Owned(bytes) => bytes.into(),
-                    })
+                    }))
                 }),
                 Some(pieces) => self.gather(pieces).map(|bytes| {
                     assert_eq!(bytes.len(), *length as usize, "pieces are as long as their block");
-                    StepResult::Block(bytes.into())
+                    StepResult::Block(Data::Bytes(bytes.into()))
                 }),
             },
-            Step::StoreBlock { address, data } => match pieces {
-                None => self.write(*address, &data.bytes()),
-                Some(pieces) => self.scatter(pieces, &data.bytes()),
-            }
-            .map(|()| StepResult::Stored),
+            Step::StoreBlock { address, data } => data
+                .bytes()
+                .and_then(|bytes| match pieces {
+                    None => self.write(*address, bytes),
+                    Some(pieces) => self.scatter(pieces, bytes),
+                })
+                .map(|()| StepResult::Stored),
             Step::Lend { .. } => Some(StepResult::Lent(None)),
             Step::LoadCommand { address } => self
                 .bytes(*address, size_of::<Command>())

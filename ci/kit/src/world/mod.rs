@@ -32,7 +32,7 @@ pub use programs::{LaunchStep, atomic_steps, copy_steps, copying, fetch_steps, o
 
 use crate::random::Rng;
 use std::collections::{BTreeMap, VecDeque};
-use telegraphos_device_core::{Action, Event, Hib, HibConfig, Notice, Step, StepId, StepResult};
+use telegraphos_device_core::{Action, Data, Event, Hib, HibConfig, LentPacket, Notice, Step, StepId, StepResult};
 use telegraphos_fabric_core::{Action as SwitchAction, Event as SwitchEvent, Switch, SwitchConfig, UNLIMITED};
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::regs::Register;
@@ -147,9 +147,11 @@ pub struct Cluster {
     pub packets: u64,
     /// Acknowledgements of several requests among them.
     pub several: u64,
+    /// Packets with the bytes of what was lent for a ring.
+    pub unlent: u64,
     cookies: u64,
     /// Bytes of the longest block between nodes. Where that is more than [`STREAM_BLOCK`] boards are as if they were in
-    /// one process: they lend each other memory.
+    /// one process: rings between them lend memory.
     pub block: usize,
     /// A hostile node's manipulation of packets on the ideal network.
     pub tamper: Option<fn(&mut Packet)>,
@@ -207,6 +209,7 @@ impl Cluster {
             rng: Rng::new(seed),
             packets: 0,
             several: 0,
+            unlent: 0,
             cookies: 1 << 40,
             // With every other seed as if they were linked in memory.
             block: [STREAM_BLOCK, MAX_BLOCK][seed as usize % 2],
@@ -380,20 +383,24 @@ impl Cluster {
                 Action::ReadDone { token, data } => {
                     assert!(node.reads.insert(token, data).is_none(), "a read was answered twice");
                 }
-                Action::Send(packet) => {
-                    self.packets += 1;
-                    node.sent += 1;
-                    self.several += u64::from(matches!(packet.body, Body::WriteAcks { .. }));
-                    if self.fabric.is_some() {
-                        self.up(id, Frame::Packet(packet));
-                    } else {
-                        let wire = (packet.src, packet.dst, packet.class());
-                        push(self.wires.entry(wire).or_default(), packet, Choice::Deliver(wire), &mut self.ready);
-                    }
+                Action::Send(packet) => self.send(id, packet),
+                Action::SendLent(lent) => {
+                    let LentPacket { mut packet, loan } = *lent;
+                    let bytes = self.bytes_of(&loan);
+                    // The process copies them.
+                    self.nodes[usize::from(id)].moved += bytes.len() as u64;
+                    self.unlent += 1;
+                    packet.body.set_block(bytes.into());
+                    self.send(id, packet);
                 }
                 Action::RingSend(packet) => {
                     self.packets += 1;
-                    self.ring_send(packet.src, packet.dst, Frame::Packet(packet));
+                    self.ring_send(packet.src, packet.dst, Frame::Packet(packet), None);
+                }
+                Action::RingSendLent(lent) => {
+                    let LentPacket { packet, loan } = *lent;
+                    self.packets += 1;
+                    self.ring_send(packet.src, packet.dst, Frame::Packet(packet), Some(loan));
                 }
                 Action::Ring { peer, what } => self.ring_action(id, peer, what),
                 Action::Step { step, op } => {
@@ -416,6 +423,19 @@ impl Cluster {
                     self.up(id, Frame::Group { page, members });
                 }
             }
+        }
+    }
+
+    /// A packet of a node takes the way by the switch.
+    fn send(&mut self, id: u16, packet: Packet) {
+        self.packets += 1;
+        self.nodes[usize::from(id)].sent += 1;
+        self.several += u64::from(matches!(packet.body, Body::WriteAcks { .. }));
+        if self.fabric.is_some() {
+            self.up(id, Frame::Packet(packet));
+        } else {
+            let wire = (packet.src, packet.dst, packet.class());
+            push(self.wires.entry(wire).or_default(), packet, Choice::Deliver(wire), &mut self.ready);
         }
     }
 
@@ -443,17 +463,17 @@ impl Cluster {
                 }
                 Some((*address, Changed::Word(*size, new)))
             }
-            (_, StepResult::Block(block)) if !block.is_lent() => {
+            (_, StepResult::Block(Data::Bytes(block))) => {
                 node.moved += block.len() as u64;
                 None
             }
-            (Step::StoreBlock { address, data }, StepResult::Stored) => {
-                node.stored(*address, data.len(), there);
-                Some((*address, Changed::Block(data.clone())))
+            (Step::StoreBlock { address, data: Data::Bytes(block) }, StepResult::Stored) => {
+                node.stored(*address, block.len(), there);
+                Some((*address, Changed::Block(block.clone())))
             }
             (Step::Pieces { step, .. }, StepResult::Stored) => {
                 let Step::StoreBlock { address, data } = &**step else { panic!("{step:?} in pieces is stored") };
-                node.stored(*address, data.len(), there);
+                node.stored(*address, data.length() as usize, there);
                 None
             }
             _ => None,

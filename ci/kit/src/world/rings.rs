@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rings between the boards of a [`Cluster`] with a real switch: the fabric's policy ([`RingPairs`]) and streams of
-//! frames.
+//! Rings between the boards of a [`Cluster`]: with a real switch the fabric's policy ([`RingPairs`]), and streams of
+//! frames, each with the loan beside it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::driver::Driver;
 use super::{Choice, Cluster, pull, push};
-use telegraphos_device_core::{Event, RingAction, RingEvent};
+use telegraphos_device_core::{Event, Loan, RingAction, RingEvent};
 use telegraphos_fabric_core::rings::{RingChange, RingPairs};
 use telegraphos_wire::STREAM_BLOCK;
 use telegraphos_wire::link::Frame;
@@ -26,7 +26,9 @@ pub struct Rings {
     open: BTreeMap<(u16, u16), [u64; 2]>,
     /// Ends that have not arrived at their node: node, peer, ring.
     coming: BTreeSet<(u16, u16, [u64; 2])>,
-    ways: BTreeMap<Way, VecDeque<Frame>>,
+    ways: BTreeMap<Way, VecDeque<(Frame, Option<Loan>)>>,
+    /// They carry loans, as those within a process.
+    lends: bool,
     /// Nodes that something looks at, so that nothing may pass beside the switch.
     pub observed: BTreeSet<u16>,
     /// Packets that passed by rings.
@@ -42,9 +44,10 @@ pub struct Rings {
 const CREDITS: u32 = 6;
 
 impl Cluster {
-    /// From now on the switch's process offers rings. `restless`: and withdraws some at any time, for a while.
+    /// From now on the switch's process offers rings, which lend where boards are [as if](Cluster::block) in one
+    /// process. `restless`: and withdraws some at any time, for a while. Over the ideal network, all boards get rings
+    /// to all others once and for all.
     pub fn use_rings(&mut self, restless: bool) {
-        assert!(self.fabric.is_some(), "rings need a switch");
         let mut pairs = RingPairs::new(16);
         let count = self.nodes.len() as u16;
         for (node, of) in (0..count).flat_map(|node| (0..count).map(move |of| (node, of))) {
@@ -55,13 +58,25 @@ impl Cluster {
             open: BTreeMap::new(),
             coming: BTreeSet::new(),
             ways: BTreeMap::new(),
+            lends: self.block > STREAM_BLOCK,
             observed: BTreeSet::new(),
             packets: 0,
             restless,
             withdrawn: 0,
             unable: BTreeSet::new(),
         });
-        self.tend_rings();
+        if self.fabric.is_some() {
+            self.tend_rings();
+        } else {
+            assert!(!restless, "nothing withdraws rings beside the ideal network");
+            let pairs = (0..count).flat_map(|node| (0..count).map(move |peer| (node, peer)));
+            for (id, node) in pairs.filter(|(id, node)| id != node) {
+                let [own, incarnation] = [id, node].map(|id| self.hib(id).incarnation());
+                let frame = Frame::Ring { node, incarnation, own, bytes: 4096, credits: CREDITS, side: 0 };
+                self.open_ring(id, &frame);
+                assert!(self.has_ring(id, node), "node {id} has not opened its ring to {node}");
+            }
+        }
         self.settle();
     }
 
@@ -81,7 +96,7 @@ impl Cluster {
 
     pub(super) fn tend_rings(&mut self) {
         let (Some(rings), Some(fabric)) = (&mut self.rings, &mut self.fabric) else { return };
-        let (switch, observed) = (&fabric.switch, &rings.observed);
+        let (switch, observed, block) = (&fabric.switch, &rings.observed, self.block as u32);
         let mut frames = Vec::new();
         while let Some(change) = rings.pairs.next(|node| switch.incarnation(node), |node| !observed.contains(&node)) {
             let (RingChange::Offer { nodes, incarnations }
@@ -97,7 +112,7 @@ impl Cluster {
                             rings.coming.insert((to, node, incarnations));
                             Frame::Ring { node, incarnation, own, bytes: 4096, credits: CREDITS, side: side as u8 }
                         }
-                        RingChange::Restore { .. } => Frame::NodeUp { node, incarnation, block: STREAM_BLOCK as u32 },
+                        RingChange::Restore { .. } => Frame::NodeUp { node, incarnation, block },
                         RingChange::Use { on, .. } => Frame::RingUse { node, incarnation, on },
                     },
                 ));
@@ -116,24 +131,26 @@ impl Cluster {
         rings.coming.remove(&(id, node, of));
         if accepts && !rings.unable.contains(&(id, node)) {
             rings.open.insert((id, node), of);
-            self.event(id, Event::Ring { peer: node, what: RingEvent::Up { incarnation, own, credits } });
+            let lends = rings.lends;
+            self.event(id, Event::Ring { peer: node, what: RingEvent::Up { incarnation, own, credits, lends } });
         }
     }
 
-    pub(super) fn ring_send(&mut self, from: u16, to: u16, frame: Frame) {
+    pub(super) fn ring_send(&mut self, from: u16, to: u16, frame: Frame, loan: Option<Loan>) {
         let Some(rings) = &mut self.rings else { panic!("there are no rings") };
         let Some(of) = rings.open.get(&(from, to)).copied() else { panic!("node {from} has no ring to {to}") };
+        assert!(loan.is_none() || rings.lends, "{loan:?} beside {frame:?} leaves the process");
         rings.packets += u64::from(matches!(frame, Frame::Packet(_)));
         let way = Way { from, to, of };
-        push(rings.ways.entry(way).or_default(), frame, Choice::Ring(way), &mut self.ready);
+        push(rings.ways.entry(way).or_default(), (frame, loan), Choice::Ring(way), &mut self.ready);
     }
 
     pub(super) fn ring_action(&mut self, id: u16, peer: u16, what: RingAction) {
         let of = self.rings.as_ref().and_then(|rings| rings.open.get(&(id, peer)).copied());
         let incarnation = of.map_or(0, |of| of[usize::from(id < peer)]);
         match what {
-            RingAction::Credit { class, count } => self.ring_send(id, peer, Frame::Credit { class, count }),
-            RingAction::Probe => self.ring_send(id, peer, Frame::Probe),
+            RingAction::Credit { class, count } => self.ring_send(id, peer, Frame::Credit { class, count }, None),
+            RingAction::Probe => self.ring_send(id, peer, Frame::Probe, None),
             RingAction::Unused { incarnation } => self.up(id, Frame::RingUse { node: peer, incarnation, on: false }),
             RingAction::Close(why) => {
                 if let Some(rings) = &mut self.rings {
@@ -153,7 +170,7 @@ impl Cluster {
             return;
         }
         let Some(queue) = rings.ways.get_mut(&way) else { return };
-        let frame = pull(queue, at, &mut self.ready);
+        let (frame, loan) = pull(queue, at, &mut self.ready);
         if rings.open.get(&(way.to, way.from)) != Some(&way.of) {
             return;
         }
@@ -164,12 +181,12 @@ impl Cluster {
                     tamper(&mut packet);
                 }
                 assert_eq!(packet.src, peer);
-                self.event(way.to, Event::RingPacket(packet));
+                self.event(way.to, Event::RingPacket { packet, loan });
             }
             Frame::Credit { class, count } => {
                 self.event(way.to, Event::Ring { peer, what: RingEvent::Credit { class, count } });
             }
-            Frame::Probe => self.ring_send(way.to, peer, Frame::Alive),
+            Frame::Probe => self.ring_send(way.to, peer, Frame::Alive, None),
             Frame::Alive => self.event(way.to, Event::Ring { peer, what: RingEvent::Alive }),
             other => panic!("{other:?} on a ring"),
         }

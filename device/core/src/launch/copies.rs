@@ -6,8 +6,9 @@ use super::registers::Location;
 use crate::ctx::StepOwner;
 use crate::interface::Place;
 use crate::keyed::Key;
+use crate::loan::{Content, Data, Loan};
 use crate::{Bug, Step};
-use telegraphos_wire::{Block, Body, ImportEpoch, Loan, NodeId, RemoteAddr, Rights, STREAM_BLOCK, Status, UNIT};
+use telegraphos_wire::{Body, ImportEpoch, NodeId, RemoteAddr, Rights, Status, UNIT};
 
 /// The end of a part of an operation: its status, and the import that an error concerns.
 pub(super) type PartEnd = (Status, u16);
@@ -41,11 +42,6 @@ impl BlockCopy {
         (self.length - offset).min(self.limit).min(room(&self.far)).min(room(&self.near))
     }
 
-    /// Whether the near end of a block can be lent; then the block is paid for where it is copied.
-    pub(super) fn is_lendable(&self) -> bool {
-        self.limit > STREAM_BLOCK as u64
-    }
-
     /// The export page and the place in guest memory of a block at the near end, after the same checks as for a request
     /// of another node.
     fn near_place(&self, below: &Below<'_>, offset: u64, count: u64) -> Result<(u32, Place), PartEnd> {
@@ -59,29 +55,31 @@ impl BlockCopy {
         Ok((at.page, place))
     }
 
-    /// Starts the step of a block at the near end.
+    /// Starts the step of a block at the near end. `lends`: it may be lent, and is not paid for.
     fn step(
         &self,
         below: &mut Below<'_>,
         at: &BlockAt,
         count: u64,
+        lends: bool,
         step: impl FnOnce(u64, bool) -> Step,
     ) -> Result<(), PartEnd> {
         let (page, place) = self.near_place(below, at.offset, count)?;
         // A copy of a replicated page may change when it is no longer valid.
-        let lend = self.is_lendable() && !below.replicas.has(page);
-        let owner = StepOwner::Block { operation: at.operation, offset: at.offset, page };
+        let lend = lends && !below.replicas.has(page);
+        let owner = StepOwner::Block { operation: at.operation, offset: at.offset, page, unpaid: lends };
         below.ctx.step(place.step(|address| step(address, lend)), owner);
         Ok(())
     }
 
-    /// Starts a block: requests it, or loads or lends its near end first.
-    pub(super) fn start(&self, below: &mut Below<'_>, at: &BlockAt, count: u64) -> Result<(), PartEnd> {
-        if self.get && !self.is_lendable() {
+    /// Starts a block: requests it, or loads or lends its near end first. `lends`: its request, as things are, takes a
+    /// way that carries loans. Should it take another one, the loan becomes bytes where it is sent.
+    pub(super) fn start(&self, below: &mut Below<'_>, at: &BlockAt, count: u64, lends: bool) -> Result<(), PartEnd> {
+        if self.get && !lends {
             return self.request(below, at, count, None);
         }
         let length = count as u32;
-        self.step(below, at, count, |address, lend| match self.get {
+        self.step(below, at, count, lends, |address, lend| match self.get {
             true => Step::Lend { address, length },
             false => Step::LoadBlock { address, length, lend, into: None },
         })
@@ -92,7 +90,7 @@ impl BlockCopy {
         &self,
         below: &mut Below<'_>,
         at: &BlockAt,
-        body: impl FnOnce(RemoteAddr, u16) -> Body,
+        content: impl FnOnce(RemoteAddr, u16) -> Content,
     ) -> Result<(), PartEnd> {
         let import = match below.requester.imports.get(self.far.import) {
             Some(import) if !import.dead => import,
@@ -100,14 +98,14 @@ impl BlockCopy {
         };
         let (far, context) = (import.address(self.far.offset + at.offset), import.context);
         below.requester.page_counters.count(below.ctx, at.node, far.page, !self.get);
-        below.requester.submit_part(below.ctx, at.node, at.operation, at.offset, body(far, context));
+        below.requester.submit_part(below.ctx, at.node, at.operation, at.offset, content(far, context));
         Ok(())
     }
 
     /// Sends the request for a block of a get, whose bytes the owner may copy to `into`.
     fn request(&self, below: &mut Below<'_>, at: &BlockAt, count: u64, into: Option<Loan>) -> Result<(), PartEnd> {
         let length = count as u32;
-        self.send(below, at, |at, context| Body::ReadBlock { at, context, length, into })
+        self.send(below, at, |at, context| Content { body: Body::ReadBlock { at, context, length }, loan: into })
     }
 
     /// The near end of a get is lent, or cannot be: then the bytes come in the answer.
@@ -128,26 +126,27 @@ impl BlockCopy {
         below: &mut Below<'_>,
         at: &BlockAt,
         epoch: ImportEpoch,
-        data: Block,
+        data: Data,
+        unpaid: bool,
     ) -> Result<(), PartEnd> {
         if data.is_lent() {
             // Revoked while the step was in flight: it was lent behind the recall.
-            self.near_place(below, at.offset, data.len() as u64)?;
-        } else if self.is_lendable() {
+            self.near_place(below, at.offset, data.length())?;
+        } else if unpaid {
             // It could have been lent, and was not.
-            below.ctx.copied(data.len() as u64);
+            below.ctx.copied(data.length());
         }
-        self.send(below, at, |at, context| Body::WriteBlock { at, context, epoch, data })
+        self.send(below, at, |at, context| Content::with(data, |data| Body::WriteBlock { at, context, epoch, data }))
     }
 
     /// The answer to a get: stores the bytes. A longer block would overwrite other memory, a shorter one would leave a
     /// gap.
-    pub(super) fn store(&self, below: &mut Below<'_>, at: &BlockAt, data: Block) -> Result<(), PartEnd> {
-        let count = data.len() as u64;
+    pub(super) fn store(&self, below: &mut Below<'_>, at: &BlockAt, data: Data) -> Result<(), PartEnd> {
+        let count = data.length();
         if count != self.block_length(at.offset) {
             return Err((Status::Invalid, self.far.import));
         }
-        self.step(below, at, count, |address, _| Step::StoreBlock { address, data })
+        self.step(below, at, count, false, |address, _| Step::StoreBlock { address, data })
     }
 
     /// A block ends without an answer: the node that still has the request must copy nothing more to this node's memory

@@ -9,6 +9,7 @@ use crate::config::{BLOCK_BYTES, BLOCKS, MAX_COPY};
 use crate::ctx::{Claim, Ctx, FollowUp};
 use crate::grants::Closing;
 use crate::keyed::Key;
+use crate::loan::{Content, Data};
 use crate::numbered::ones;
 use crate::requester::Requester;
 use crate::{Bug, Notice, StepResult};
@@ -62,7 +63,7 @@ impl Launcher {
                 let (operand, compare) = (operand & ones(size.into()), compare & ones(size.into()));
                 let body = Body::Atomic { at, context, epoch, size, op, operand, compare };
                 below.requester.page_counters.count(below.ctx, node, at.page, true);
-                below.requester.submit_part(below.ctx, node, number, 0, body);
+                below.requester.submit_part(below.ctx, node, number, 0, body.into());
             }
             Opcode::Copy => {
                 let (to, from) = (first, second.ok_or(Status::Argument)?);
@@ -136,15 +137,16 @@ impl Launcher {
             let count = copy.block_length(offset);
             copy.started += count;
             let copy = *copy;
+            let lends = below.requester.peers.can_lend(below.ctx, node);
             // What can be lent is paid for where it is copied.
-            below.ctx.copied(if copy.is_lendable() { 0 } else { count });
+            below.ctx.copied(if lends { 0 } else { count });
             let context = operation.origin.context();
             operation.parts += 1;
             destination.blocks += 1;
             if copy.started < copy.length {
                 self.queue_copy(below.ctx, node, context, number);
             }
-            if let Err(end) = copy.start(below, &BlockAt { operation: number, node, offset }, count) {
+            if let Err(end) = copy.start(below, &BlockAt { operation: number, node, offset }, count, lends) {
                 self.part_done(below, number, end);
             }
         }
@@ -156,15 +158,23 @@ impl Launcher {
         self.destinations[usize::from(node)].copies.push(context, number);
     }
 
-    /// Handles the result of a block's step: sends the loaded block or the request for one, or ends the stored one.
-    pub(crate) fn block_stepped(&mut self, below: &mut Below<'_>, number: Key, offset: u64, result: StepResult) {
+    /// Handles the result of a block's step: sends the loaded block or the request for one, or ends the stored one. It
+    /// may be `unpaid`.
+    pub(crate) fn block_stepped(
+        &mut self,
+        below: &mut Below<'_>,
+        number: Key,
+        offset: u64,
+        unpaid: bool,
+        result: StepResult,
+    ) {
         let Some(operation) = self.operations.table.get(number) else { return };
         let Kind::Copy(copy) = operation.kind else { return };
         let (failed, epoch) = (operation.status != Status::Ok, operation.epoch);
         let at = BlockAt { operation: number, node: operation.node, offset };
         let sent = match result {
             StepResult::Lent(into) if copy.get && !failed => copy.lent(below, &at, into),
-            StepResult::Block(data) if !copy.get && !failed => copy.loaded(below, &at, epoch, data),
+            StepResult::Block(data) if !copy.get && !failed => copy.loaded(below, &at, epoch, data, unpaid),
             StepResult::Failed(status) => Err((status, copy.near.import)),
             _ => Err((Status::Ok, copy.far.import)),
         };
@@ -175,11 +185,21 @@ impl Launcher {
     }
 
     /// Handles the result of a request of an operation: its reply, or the reason why it has none.
-    pub(crate) fn answered(&mut self, below: &mut Below<'_>, number: Key, offset: u64, answer: Result<Body, Status>) {
+    pub(crate) fn answered(
+        &mut self,
+        below: &mut Below<'_>,
+        number: Key,
+        offset: u64,
+        answer: Result<Content, Status>,
+    ) {
         let Some(operation) = self.operations.table.get_mut(number) else { return };
         let far = operation.imports[0].unwrap_or_default();
         let at = BlockAt { operation: number, node: operation.node, offset };
         let failed = operation.status != Status::Ok;
+        let (answer, loan) = match answer {
+            Ok(Content { body, loan }) => (Ok(body), loan),
+            Err(status) => (Err(status), None),
+        };
         let ended = match (answer, &mut operation.kind) {
             (Err(status), Kind::Copy(copy)) => {
                 copy.take_back(below, offset);
@@ -190,7 +210,7 @@ impl Launcher {
                 Err((status, far))
             }
             (Ok(Body::BlockReply { status: Status::Ok, data }), Kind::Copy(copy)) if copy.get && !failed => {
-                copy.store(below, &at, data)
+                copy.store(below, &at, Data::of(data, loan))
             }
             (Ok(Body::WriteAck { status }), Kind::Copy(copy)) if !copy.get => Err((status, far)),
             (Ok(Body::BlockReply { status, .. }), Kind::Copy(copy)) if copy.get && !status.is_ok() => {

@@ -20,11 +20,12 @@
 //! turn of its loop is short. Blocks that are requested by others count as well, and each waiter gets a turn in the
 //! order in which it came ([`Claim`](crate::ctx::Claim)).
 //!
-//! Within one process the shell may lend the near end instead of loading or storing it: the block then has no bytes,
-//! and the other shell copies from one guest's memory to the other's, for a put when it stores the block, for a get
-//! when it loads it. The loan is taken back ([`Action::Recall`]) when the grant of the memory is revoked, bus mastering
-//! is switched off, or the board is reset; that of a get also when it ends without an answer, or the page becomes a
-//! replicated one.
+//! Where a request goes to this node itself, or by a ring within this process, the shell may lend the near end instead
+//! of loading or storing it: a [`Loan`](crate::Loan) goes beside the packet, whose block is empty, and the other shell
+//! copies from one guest's memory to the other's, for a put when it stores the block, for a get when it loads it. A
+//! block that is lent and finds the ring withdrawn when it is sent goes by the switch with its bytes. The loan is taken
+//! back ([`Action::Recall`]) when the grant of the memory is revoked, bus mastering is switched off, or the board is
+//! reset; that of a get also when it ends without an answer, or the page becomes a replicated one.
 //!
 //! The resources that a context uses are charged to it: the bytes of its unfinished copies, and its reserved status
 //! words. A context with many bytes of unfinished copies, or with most of the stores since the guest's socket was last

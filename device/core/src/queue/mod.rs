@@ -20,8 +20,9 @@ mod machine;
 
 use self::machine::{Arm, Element, Queue, QueueState, acknowledge_element, refuse_element};
 use crate::HibConfig;
+use crate::arrived::Charge;
 use crate::config::Bug;
-use crate::ctx::{Charge, Ctx, FollowUp};
+use crate::ctx::{Ctx, FollowUp};
 use crate::events::Cause;
 use crate::grants::{Grant, Grants};
 use crate::table::Table;

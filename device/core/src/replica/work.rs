@@ -11,6 +11,7 @@ use crate::answers::refusal;
 use crate::config::Bug;
 use crate::ctx::{Ctx, FollowUp, StepOwner};
 use crate::events::Cause;
+use crate::loan::Data;
 use crate::requester::{Source, WaitingForward};
 use crate::{Notice, Step, StepResult};
 use std::collections::BTreeSet;
@@ -328,7 +329,7 @@ impl Replicas {
                 Some(Step::Store { address: address_of(offset), size, data })
             }
             Work::Fill(Packet { body: Body::Fill { at, data, .. }, .. }) => {
-                Some(Step::StoreBlock { address: address_of(at.offset), data: data.clone() })
+                Some(Step::StoreBlock { address: address_of(at.offset), data: Data::Bytes(data.clone()) })
             }
             Work::Fill(_) | Work::Cancelled | Work::Move(_) | Work::Take => None,
             Work::Read(_, offset) => Some(Step::LoadBlock {
@@ -413,7 +414,7 @@ impl Replicas {
                 }
                 self.acknowledge_copy(below, &packet, Status::Ok);
             }
-            (Work::Read(to, offset), StepResult::Block(data)) => {
+            (Work::Read(to, offset), StepResult::Block(Data::Bytes(data))) => {
                 let replica = self.pages.get_mut(page).filter(|replica| replica.copies.contains_key(&to));
                 let Some(replica) = replica else { return self.release_block(below, to) };
                 let next = ReplicaPage::next_block(offset);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Boxes for the bodies of requests that wait to be sent, used again: a load or an atomic allocates no memory.
+//! Boxes for the content of requests that wait to be sent, used again: a load or an atomic allocates no memory.
 //!
-//! A waiting store has its fields in its entry of the send queue. Other bodies are up to five times as large: they are
+//! A waiting store has its fields in its entry of the send queue. Other requests are up to six times as large: they are
 //! in boxes, so that what waits most, stores, stays small.
 
+use crate::loan::{Content, Loan};
 use std::fmt::{self, Debug};
 use std::hash::{Hash, Hasher};
 use telegraphos_wire::{Body, Status};
@@ -15,7 +16,7 @@ const KEPT: usize = 64;
 #[derive(Clone, Default)]
 pub(super) struct Bodies {
     #[allow(clippy::vec_box, reason = "the boxes are what is kept")]
-    empty: Vec<Box<Body>>,
+    empty: Vec<Box<Content>>,
 }
 
 impl Hash for Bodies {
@@ -29,24 +30,29 @@ impl Debug for Bodies {
 }
 
 impl Bodies {
-    /// Boxes a body.
-    pub(super) fn put(&mut self, body: Body) -> Box<Body> {
+    /// Boxes the content of a request.
+    pub(super) fn put(&mut self, body: Body, loan: Option<Loan>) -> Box<Content> {
         match self.empty.pop() {
             Some(mut empty) => {
-                *empty = body;
+                empty.body = body;
+                // An empty box has none.
+                if loan.is_some() {
+                    empty.loan = loan;
+                }
                 empty
             }
-            None => Box::new(body),
+            None => Box::new(Content { body, loan }),
         }
     }
 
-    /// Takes a body out of its box, and keeps that.
-    pub(super) fn take(&mut self, mut full: Box<Body>) -> Body {
-        let body = std::mem::replace(&mut *full, Body::WriteAck { status: Status::Ok });
+    /// Takes the content of a request out of its box, and keeps that.
+    pub(super) fn take(&mut self, mut full: Box<Content>) -> (Body, Option<Loan>) {
+        let body = std::mem::replace(&mut full.body, Body::WriteAck { status: Status::Ok });
+        let loan = full.loan.take();
         if self.empty.len() < KEPT {
             self.empty.push(full);
         }
-        body
+        (body, loan)
     }
 }
 
@@ -61,14 +67,14 @@ mod tests {
     #[test]
     fn a_box_is_used_again_and_not_more_are_kept_than_said() {
         let mut bodies = Bodies::default();
-        let first = bodies.put(body(1));
-        let place: *const Body = &*first;
-        assert_eq!(bodies.take(first), body(1));
-        let again = bodies.put(body(2));
-        assert_eq!((&*again as *const Body, &*again), (place, &body(2)));
-        let many: Vec<_> = (0..2 * KEPT as u16).map(|n| bodies.put(body(n))).collect();
+        let first = bodies.put(body(1), None);
+        let place: *const Content = &*first;
+        assert_eq!(bodies.take(first), (body(1), None));
+        let again = bodies.put(body(2), None);
+        assert_eq!((&*again as *const Content, &again.body), (place, &body(2)));
+        let many: Vec<_> = (0..2 * KEPT as u16).map(|n| bodies.put(body(n), None)).collect();
         for (n, full) in (0..).zip(many) {
-            assert_eq!(bodies.take(full), body(n));
+            assert_eq!(bodies.take(full), (body(n), None));
         }
         assert_eq!(bodies.empty.len(), KEPT);
     }

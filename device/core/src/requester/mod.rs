@@ -17,7 +17,7 @@
 //! | `peers`, `presence`, `ages` | the destinations: what waits for each, what is in flight to it, whether it answers |
 //! | `requests`, `deadlines` | requests that wait for a reply with a value, and until when |
 //! | `send_queue` | elements for queues that wait, and receive credits |
-//! | `bodies` | boxes for the bodies of waiting requests |
+//! | `bodies` | boxes for the content of waiting requests |
 
 mod ages;
 mod bodies;
@@ -47,6 +47,7 @@ use crate::config::Bug;
 use crate::ctx::Ctx;
 use crate::events::Cause;
 use crate::keyed::Key;
+use crate::loan::Content;
 use crate::numbered::ones;
 use crate::page_counters::PageCounters;
 use crate::{Bar, HibConfig, LostStore, Notice, Token};
@@ -75,7 +76,7 @@ impl Source {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     /// Part of an operation: the reply, or the reason why it has none.
-    Part { operation: Key, offset: u64, answer: Result<Body, Status> },
+    Part { operation: Key, offset: u64, answer: Result<Content, Status> },
     /// A request forwarded to the home of a page.
     Forward { number: u64, answer: Result<Body, Status> },
     /// A request about a replicated page.

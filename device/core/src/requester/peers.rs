@@ -10,6 +10,7 @@ use crate::by_node::ByNode;
 use crate::config::Bug;
 use crate::ctx::Ctx;
 use crate::keyed::Key;
+use crate::loan::Content;
 use crate::numbered::Numbered;
 use crate::rings::Way;
 use std::collections::{BTreeSet, VecDeque};
@@ -27,13 +28,13 @@ pub(crate) enum Waiting {
     /// A pending request by its number in `PendingRequests`; absent there if it has timed out.
     PendingRequest {
         number: Key,
-        body: Box<Body>,
+        content: Box<Content>,
     },
     /// A part of an operation: the offset of its bytes, and the request.
     Part {
         operation: Key,
         offset: u64,
-        body: Box<Body>,
+        content: Box<Content>,
     },
 }
 
@@ -322,6 +323,18 @@ impl Peers {
 
     // ---- what may be sent ----
 
+    /// Returns whether nothing to a node is unanswered.
+    fn is_idle(&self, node: NodeId) -> bool {
+        let peer = &self.table[usize::from(node)];
+        peer.window_used() == 0 && peer.elements_in_flight == 0
+    }
+
+    /// Returns whether a request to this node, as things are, can have a loan beside it: it goes to this node itself,
+    /// or by a ring within this process.
+    pub(crate) fn can_lend(&self, ctx: &Ctx, node: NodeId) -> bool {
+        node == ctx.config.node || ctx.rings.lends(node, self.is_idle(node))
+    }
+
     /// The way by which a packet of this class may be sent to another node now; `None` if it may not. If it may not for
     /// lack of the switch's credits, the node is queued for them; one that waits for its ring the ring's next event
     /// sends. Each present node has a guaranteed share, so that a slow destination cannot occupy all credits
@@ -331,9 +344,7 @@ impl Peers {
             return None;
         }
         if !ctx.rings.is_empty() {
-            let peer = &self.table[usize::from(node)];
-            let is_idle = peer.window_used() == 0 && peer.elements_in_flight == 0;
-            let way = ctx.rings.way(node, class, is_idle);
+            let way = ctx.rings.way(node, class, self.is_idle(node));
             if class == Class::Request {
                 self.ring_waits(ctx, node, way.is_none());
             }

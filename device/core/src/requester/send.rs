@@ -10,6 +10,7 @@ use super::{Ended, Requester, reset_empty_ring};
 use crate::config::Bug;
 use crate::ctx::{Ctx, FollowUp};
 use crate::keyed::Key;
+use crate::loan::{Content, Loan};
 use crate::numbered::ones;
 use crate::rings::Way;
 use crate::{LostStore, Notice};
@@ -28,14 +29,14 @@ impl Requester {
         if is_load && node != ctx.config.node {
             peer.unheard_since.get_or_insert(number);
         }
-        peer.accept(Waiting::PendingRequest { number, body: self.bodies.put(body) });
+        peer.accept(Waiting::PendingRequest { number, content: self.bodies.put(body, None) });
         self.pump(ctx, node);
     }
 
     /// Appends a request of an operation to the send queue of its node.
-    pub(crate) fn submit_part(&mut self, ctx: &mut Ctx, node: NodeId, operation: Key, offset: u64, body: Body) {
-        let body = self.bodies.put(body);
-        self.peers.table[usize::from(node)].accept(Waiting::Part { operation, offset, body });
+    pub(crate) fn submit_part(&mut self, ctx: &mut Ctx, node: NodeId, operation: Key, offset: u64, content: Content) {
+        let content = self.bodies.put(content.body, content.loan);
+        self.peers.table[usize::from(node)].accept(Waiting::Part { operation, offset, content });
         self.pump(ctx, node);
     }
 
@@ -93,7 +94,7 @@ impl Requester {
             let forward = peer.forwards.front().filter(|_| used(peer.forwards_in_flight) < ctx.config.outstanding);
             // A copy that requests to become the home sends the request behind all its stores to the old home.
             let is_move = |waiting: &(u64, Waiting)| match &waiting.1 {
-                Waiting::PendingRequest { body, .. } => matches!(**body, Body::Move { .. }),
+                Waiting::PendingRequest { content, .. } => matches!(content.body, Body::Move { .. }),
                 _ => false,
             };
             let behind = |number: u64| peer.forwards.front().is_some_and(|(first, _)| *first < number);
@@ -117,28 +118,30 @@ impl Requester {
             if peer.waiting.is_empty() {
                 reset_empty_ring(&mut peer.waiting);
             }
-            let (body, request) = match waiting {
+            let (body, loan, request) = match waiting {
                 Waiting::Store { import, at, size, data } => {
                     let open = self.imports.get_mut(import);
                     // Waiting stores belong to the current epoch: the refusal that ends an epoch purges the waiting
                     // ones.
                     let epoch = ImportEpoch { import, epoch: open.as_ref().map_or(0, |open| open.epoch) };
                     let context = self.pressure.uncount(ctx, open);
-                    (Body::Write { at, context, epoch, size, data }, InFlight::Store { import, epoch: epoch.epoch })
+                    let body = Body::Write { at, context, epoch, size, data };
+                    (body, None, InFlight::Store { import, epoch: epoch.epoch })
                 }
-                Waiting::PendingRequest { number, body } => {
-                    let body = self.bodies.take(body);
+                Waiting::PendingRequest { number, content } => {
+                    let (body, _) = self.bodies.take(content);
                     if !self.requests.table.contains(number) {
                         continue; // Timed out.
                     }
-                    (body, InFlight::PendingRequest { number })
+                    (body, None, InFlight::PendingRequest { number })
                 }
-                Waiting::Part { operation, offset, body } => {
-                    (self.bodies.take(body), InFlight::Part { operation, offset })
+                Waiting::Part { operation, offset, content } => {
+                    let (body, loan) = self.bodies.take(content);
+                    (body, loan, InFlight::Part { operation, offset })
                 }
             };
             self.peers.table[usize::from(node)].outstanding += 1;
-            self.send_request(ctx, node, body, request, way);
+            self.send_request(ctx, node, body, loan, request, way);
         }
     }
 
@@ -168,22 +171,30 @@ impl Requester {
         peer.elements_in_flight += 1;
         let after = peer.requests_sent;
         let body = Body::Enqueue { at, context, epoch, size, data, after };
-        self.transmit(ctx, node, body, InFlight::Element { send_queue: key, epoch: epoch.epoch }, way);
+        self.transmit(ctx, node, body, None, InFlight::Element { send_queue: key, epoch: epoch.epoch }, way);
     }
 
     /// Sends a request. The caller has checked for a credit of this way.
-    fn send_request(&mut self, ctx: &mut Ctx, node: NodeId, body: Body, request: InFlight, way: Way) {
+    fn send_request(
+        &mut self,
+        ctx: &mut Ctx,
+        node: NodeId,
+        body: Body,
+        loan: Option<Loan>,
+        request: InFlight,
+        way: Way,
+    ) {
         let peer = &mut self.peers.table[usize::from(node)];
         peer.requests_sent = peer.requests_sent.wrapping_add(1);
-        self.transmit(ctx, node, body, request, way);
+        self.transmit(ctx, node, body, loan, request, way);
     }
 
     /// Sends a request or an element, which is in flight from now on.
-    fn transmit(&mut self, ctx: &mut Ctx, node: NodeId, body: Body, request: InFlight, way: Way) {
+    fn transmit(&mut self, ctx: &mut Ctx, node: NodeId, body: Body, loan: Option<Loan>, request: InFlight, way: Way) {
         let target = self.peers.target(ctx, node);
         let tag = self.peers.take_tag(ctx, node, request);
         let packet = Packet { src: ctx.config.node, dst: node, tag, incarnation: ctx.incarnation, target, body };
-        ctx.transmit_request(packet, way);
+        ctx.transmit_request(packet, loan, way);
     }
 
     /// Sends the oldest waiting request to the home of a page, or drops it if its import is in error.
@@ -202,7 +213,7 @@ impl Requester {
             return ctx.defer(FollowUp::ForwardDropped(number));
         }
         self.peers.table[usize::from(node)].forwards_in_flight += 1;
-        self.send_request(ctx, node, body, InFlight::Forward { number }, way);
+        self.send_request(ctx, node, body, None, InFlight::Forward { number }, way);
     }
 
     /// Removes those of `numbers` (ascending) that wait to be sent to the home of a page, in one pass over its queue.
@@ -232,7 +243,13 @@ impl Requester {
     // ---- replies ----
 
     /// Handles the reply to a request. Returns the result if a part above issued the request.
-    pub(crate) fn answered(&mut self, ctx: &mut Ctx, request: InFlight, body: Body) -> Option<Ended> {
+    pub(crate) fn answered(
+        &mut self,
+        ctx: &mut Ctx,
+        request: InFlight,
+        body: Body,
+        loan: Option<Loan>,
+    ) -> Option<Ended> {
         match (request, body) {
             (InFlight::Element { send_queue, epoch }, body) => {
                 let status = if let Body::WriteAck { status } = body { status } else { Status::Invalid };
@@ -246,7 +263,7 @@ impl Requester {
             (InFlight::PendingRequest { number }, body) => return self.pending_answered(ctx, number, body),
             (InFlight::Forward { number }, body) => return Some(Ended::Forward { number, answer: Ok(body) }),
             (InFlight::Part { operation, offset }, body) => {
-                return Some(Ended::Part { operation, offset, answer: Ok(body) });
+                return Some(Ended::Part { operation, offset, answer: Ok(Content { body, loan }) });
             }
             // The request has ended without its answer.
             (InFlight::Abandoned(_), _) => {}

@@ -243,7 +243,6 @@ impl World {
                     self.changed(place, first, &data.to_le_bytes()[..usize::from(size)], false)
                 }
                 Changed::Block(data) => {
-                    let data = data.bytes();
                     let inside = |word: &&u32| (first..first + data.len() as u64).contains(&u64::from(**word));
                     WORDS.iter().filter(inside).try_for_each(|word| {
                         let from = (u64::from(*word) - first) as usize;

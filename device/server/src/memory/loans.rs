@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Guest memory that is lent to other boards of this process: a block of a copy then moves from mapping to mapping, and
-//! not through a packet.
+//! Guest memory that is lent within this process, to other boards or to the board itself: a block of a copy then moves
+//! from mapping to mapping, and not through a packet.
 //!
 //! Of a put the source is lent, and read by the receiver; of a get the target, and filled by the owner of the source
 //! when it performs the request.
 //!
-//! A loan ends when its block is dropped. Before that the lender can take it back, which it does before the memory is
-//! unmapped, revoked, or no longer the guest's that lent it ([`Loans::recall`]): bytes that were not copied yet are
+//! A loan ends when its last clone is dropped. Before that the lender can take it back, which it does before the memory
+//! is unmapped, revoked, or no longer the guest's that lent it ([`Loans::recall`]): bytes that were not copied yet are
 //! copied out, and the receiver finds those. So no board waits for a receiver, and no block is lost. Lender and
 //! receiver may be served by different threads: one that takes a loan back waits for the copy in progress.
 
-use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use telegraphos_wire::{Block, Lender, Loan};
+use telegraphos_device_core::{Data, Loan};
+use telegraphos_wire::Block;
 
 use super::mapping::Mapping;
 
@@ -165,6 +165,14 @@ impl Range {
         }
     }
 
+    /// The bytes as they are, or as they were when it was taken back.
+    fn bytes(&self) -> Option<Arc<[u8]>> {
+        match &*locked(&self.place) {
+            Place::Lent(parts) => load(parts),
+            Place::Returned(bytes) => Some(Arc::clone(bytes)),
+        }
+    }
+
     fn recall(&self) {
         let mut place = locked(&self.place);
         if let Place::Lent(parts) = &*place {
@@ -174,35 +182,33 @@ impl Range {
     }
 }
 
-impl Lender for Range {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
+/// The memory of a loan; `None` if that is not of a board of ours.
+fn range(loan: &Loan) -> Option<&Range> {
+    loan.lender().downcast_ref()
+}
 
-    fn bytes(&self) -> Vec<u8> {
-        match &*locked(&self.place) {
-            Place::Lent(parts) => load(parts).unwrap_or_default().to_vec(),
-            Place::Returned(bytes) => bytes.to_vec(),
-        }
-    }
+/// The bytes of a loan, as many as were lent, whether they are still lent or were taken back meanwhile.
+pub(crate) fn bytes(loan: &Loan) -> Block {
+    let bytes = range(loan).and_then(Range::bytes);
+    // What is sent has the length that was announced. Without a mapping there is nothing to read.
+    let bytes = bytes.filter(|bytes| bytes.len() == loan.length() as usize);
+    bytes.map_or_else(|| vec![0; loan.length() as usize].into(), Block::from)
 }
 
 /// Stores a block, from where it is, to parts that are as long.
-pub(super) fn store<M: AsRef<Mapping>>(block: &Block, to: &[Part<M>]) -> Option<()> {
-    if total(to) != block.len() as u64 {
+pub(super) fn store<M: AsRef<Mapping>>(data: &Data, to: &[Part<M>]) -> Option<()> {
+    if total(to) != data.length() {
         return None;
     }
-    if let Block::Lent(loan) = block {
-        if let Some(range) = loan.lender().as_any().downcast_ref::<Range>() {
-            return range.store(to);
-        }
+    match data {
+        Data::Bytes(block) => store_bytes(block, to),
+        Data::Lent(loan) => range(loan)?.store(to),
     }
-    store_bytes(&block.bytes(), to)
 }
 
 /// Copies bytes to memory that another board lends. `None` if that is not possible, or no more.
 pub(super) fn fill<M: AsRef<Mapping>>(loan: &Loan, from: &[Part<M>]) -> Option<()> {
-    loan.lender().as_any().downcast_ref::<Range>()?.fill(from)
+    range(loan)?.fill(from)
 }
 
 /// The loans of one board.
@@ -235,7 +241,7 @@ impl Loans {
         let spans = Few::of(parts, |part| (part.address, part.length));
         let range = Arc::new(Range { spans, length, fill, place });
         loans.push(Arc::downgrade(&range));
-        Some(Loan::new(length as usize, range))
+        Some(Loan::new(length, range))
     }
 
     /// Takes back what is lent of a range of DMA addresses.
@@ -269,21 +275,29 @@ mod tests {
         memory
     }
 
-    fn lend(memory: &GuestMemory, at: u64, length: u32) -> Block {
+    fn lend(memory: &GuestMemory, at: u64, length: u32) -> Data {
         match memory.perform(&Step::LoadBlock { address: RAM + at, length, lend: true, into: None }) {
             StepResult::Block(block) => block,
             other => panic!("{other:?}"),
         }
     }
 
-    fn store(memory: &GuestMemory, at: u64, data: Block) -> StepResult {
-        memory.perform(&Step::StoreBlock { address: RAM + at, data })
+    fn store(memory: &GuestMemory, at: u64, data: impl Into<Data>) -> StepResult {
+        memory.perform(&Step::StoreBlock { address: RAM + at, data: data.into() })
     }
 
     fn bytes(memory: &GuestMemory, at: u64, length: u32) -> Vec<u8> {
         match memory.perform(&Step::LoadBlock { address: RAM + at, length, lend: false, into: None }) {
-            StepResult::Block(Block::Bytes(bytes)) => bytes.to_vec(),
+            StepResult::Block(Data::Bytes(bytes)) => bytes.to_vec(),
             other => panic!("{other:?}"),
+        }
+    }
+
+    /// The bytes of a block, wherever they are.
+    fn of(data: &Data) -> Block {
+        match data {
+            Data::Bytes(block) => block.clone(),
+            Data::Lent(loan) => super::bytes(loan),
         }
     }
 
@@ -300,11 +314,11 @@ mod tests {
                 .enumerate()
         {
             let data = pattern(length, n as u64);
-            store(&from, at, data.as_slice().into());
-            store(&to, 0, vec![0xaa; 0x2_0000].into());
+            store(&from, at, Block::from(data.as_slice()));
+            store(&to, 0, Block::from(vec![0xaa; 0x2_0000]));
             let block = lend(&from, at, length);
             assert!(block.is_lent());
-            assert_eq!((block.len(), &*block.bytes()), (length as usize, data.as_slice()));
+            assert_eq!((block.length(), &*of(&block)), (length.into(), data.as_slice()));
             assert_eq!(store(&to, target, block), StepResult::Stored);
             let mut wanted = vec![0xaa; 0x2_0000];
             wanted[target as usize..target as usize + length as usize].copy_from_slice(&data);
@@ -319,7 +333,7 @@ mod tests {
         );
         // Within one memory.
         let data = pattern(8192, 9);
-        store(&from, 0, data.as_slice().into());
+        store(&from, 0, Block::from(data.as_slice()));
         assert_eq!(store(&from, 0x1_0000, lend(&from, 0, 8192)), StepResult::Stored);
         assert!(bytes(&from, 0x1_0000, 8192) == data);
     }
@@ -340,7 +354,7 @@ mod tests {
         let target = scattered(&[(0x20_0ffd, 3), (0x10_0000, 4096), (0x30_0000, 5092)]);
         let length = 9191;
         let data = pattern(length, 3);
-        let place = |pieces: &Arc<Vec<Piece>>, memory: &GuestMemory, data: Block| {
+        let place = |pieces: &Arc<Vec<Piece>>, memory: &GuestMemory, data: Data| {
             memory.perform(&in_pieces(pieces, |address| Step::StoreBlock { address, data }))
         };
         let load = |pieces: &Arc<Vec<Piece>>, memory: &GuestMemory, lend: bool, into: Option<Loan>| match memory
@@ -349,63 +363,63 @@ mod tests {
             StepResult::Block(block) => block,
             other => panic!("{other:?}"),
         };
-        assert_eq!(place(&source, &from, data.as_slice().into()), StepResult::Stored);
+        assert_eq!(place(&source, &from, Data::Bytes(data.as_slice().into())), StepResult::Stored);
         assert_eq!(bytes(&from, 0x3000, 4096), data[4095..8191]);
         // A put that is lent.
         let lent = load(&source, &from, true, None);
         assert!(lent.is_lent());
         assert_eq!(place(&target, &to, lent), StepResult::Stored);
-        assert!(*load(&target, &to, false, None).bytes() == *data && bytes(&to, 0x30_0000, 5092) == data[4099..]);
+        assert!(*of(&load(&target, &to, false, None)) == *data && bytes(&to, 0x30_0000, 5092) == data[4099..]);
         // One that is taken back by a byte of its second piece.
         let lent = load(&source, &from, true, None);
         from.recall(RAM + 0x3fff, 1);
-        place(&source, &from, vec![0; 9191].into());
-        assert!(*lent.bytes() == *data);
+        place(&source, &from, Data::Bytes(vec![0; 9191].into()));
+        assert!(*of(&lent) == *data);
         // A get that is filled, and its bytes are in their place then.
         let step = in_pieces(&target, |address| Step::Lend { address, length });
         let StepResult::Lent(Some(loan)) = to.perform(&step) else { panic!("it is lent") };
         let filled = load(&source, &from, false, Some(loan));
         assert!(filled.is_lent() && bytes(&to, 0x10_0000, 4096).iter().all(|byte| *byte == 0));
-        store(&to, 0x10_0000, [7; 9].into());
+        store(&to, 0x10_0000, Block::from([7; 9]));
         assert_eq!(place(&target, &to, filled), StepResult::Stored);
         assert_eq!(bytes(&to, 0x10_0000, 9), [7; 9]);
         // A piece outside of the memory, and pieces of another length than the block.
         let outside = scattered(&[(0, 4096), (SIZE - 1, 2)]);
         let fault = StepResult::Failed(telegraphos_wire::Status::MemoryFault);
-        assert_eq!(place(&outside, &to, vec![1; 4098].into()), fault);
-        assert_eq!(place(&target, &to, vec![1; 9190].into()), fault);
+        assert_eq!(place(&outside, &to, Data::Bytes(vec![1; 4098].into())), fault);
+        assert_eq!(place(&target, &to, Data::Bytes(vec![1; 9190].into())), fault);
     }
 
     #[test]
     fn what_is_taken_back_is_copied_as_it_was() {
         let (mut from, to) = (guest(), guest());
         let (first, second) = (pattern(8192, 1), pattern(8192, 2));
-        store(&from, 0, first.as_slice().into());
+        store(&from, 0, Block::from(first.as_slice()));
         let (recalled, other) = (lend(&from, 0, 8192), lend(&from, 8192, 8192));
         from.recall(RAM + 8191, 1);
-        store(&from, 0, second.as_slice().into());
-        store(&from, 8192, second.as_slice().into());
-        assert!(*recalled.bytes() == *first && *other.bytes() == *second, "one byte of the first is in the range");
+        store(&from, 0, Block::from(second.as_slice()));
+        store(&from, 8192, Block::from(second.as_slice()));
+        assert!(*of(&recalled) == *first && *of(&other) == *second, "one byte of the first is in the range");
         assert_eq!((store(&to, 0, recalled), store(&to, 8192, other)), (StepResult::Stored, StepResult::Stored));
         assert!(bytes(&to, 0, 8192) == first && bytes(&to, 8192, 8192) == second);
         // Memory that is unmapped, and that of a client that has gone.
         let unmap = DmaUnmap { argsz: 24, flags: 0, address: RAM, size: SIZE };
         let lent = lend(&from, 0, 8192);
         from.unmap(&unmap).unwrap();
-        assert!(*lent.bytes() == *second);
+        assert!(*of(&lent) == *second);
         let mut from = guest();
-        store(&from, 0, first.as_slice().into());
+        store(&from, 0, Block::from(first.as_slice()));
         let lent = lend(&from, 0, 8192);
         from.clear();
-        assert!(*lent.bytes() == *first);
+        assert!(*of(&lent) == *first);
     }
 
     #[test]
     fn what_is_lent_is_bounded_and_short_blocks_are_copied() {
         let memory = guest();
         assert!(!lend(&memory, 0, LEAST - 1).is_lent());
-        let mut held: Vec<Block> = (0..MOST / 65536).map(|n| lend(&memory, n * 65536, 65536)).collect();
-        assert!(held.iter().all(Block::is_lent));
+        let mut held: Vec<Data> = (0..MOST / 65536).map(|n| lend(&memory, n * 65536, 65536)).collect();
+        assert!(held.iter().all(Data::is_lent));
         assert!(!lend(&memory, MOST, 65536).is_lent());
         held.pop();
         let again = lend(&memory, MOST, 65536);
@@ -423,7 +437,7 @@ mod tests {
     }
 
     /// As the owner of the source performs the request of a get.
-    fn load_into(memory: &GuestMemory, at: u64, length: u32, loan: &Loan) -> Block {
+    fn load_into(memory: &GuestMemory, at: u64, length: u32, loan: &Loan) -> Data {
         let step = Step::LoadBlock { address: RAM + at, length, lend: false, into: Some(loan.clone()) };
         match memory.perform(&step) {
             StepResult::Block(block) => block,
@@ -435,22 +449,22 @@ mod tests {
     fn the_target_of_a_get_is_filled_unless_it_was_taken_back() {
         let (owner, target) = (guest(), guest());
         let data = pattern(8192, 5);
-        store(&owner, 3, data.as_slice().into());
+        store(&owner, 3, Block::from(data.as_slice()));
         let loan = lend_to_fill(&target, 4099, 8192);
         let filled = load_into(&owner, 3, 8192, &loan);
-        assert_eq!(filled, Block::Lent(loan));
-        assert!(*filled.bytes() == *data && bytes(&target, 4099, 8192) == data);
+        assert_eq!(filled, Data::Lent(loan));
+        assert!(*of(&filled) == *data && bytes(&target, 4099, 8192) == data);
         // The bytes are in their place: storing them once more would undo what has been stored since.
-        store(&target, 5000, [0xee; 9].into());
+        store(&target, 5000, Block::from([0xee; 9]));
         assert_eq!(store(&target, 4099, filled.clone()), StepResult::Stored);
         assert_eq!(bytes(&target, 5000, 9), [0xee; 9]);
         // Taken back afterwards, it is still what was got; taken back before, nothing is written to it.
         target.recall(RAM + 4099, 1);
-        assert_eq!(filled.bytes()[5000 - 4099], 0xee);
+        assert_eq!(of(&filled)[5000 - 4099], 0xee);
         let loan = lend_to_fill(&target, 0x1_0000, 8192);
         target.recall(RAM + 0x1_0000, 1);
         let block = load_into(&owner, 3, 8192, &loan);
-        assert!(!block.is_lent() && *block.bytes() == *data);
+        assert!(!block.is_lent() && *of(&block) == *data);
         assert!(bytes(&target, 0x1_0000, 8192).iter().all(|byte| *byte == 0));
         assert_eq!(store(&target, 0x1_0000, block), StepResult::Stored);
         assert!(bytes(&target, 0x1_0000, 8192) == data);
@@ -459,8 +473,8 @@ mod tests {
     #[test]
     fn nothing_is_copied_to_what_is_lent_to_be_read_or_has_another_length() {
         let (owner, other) = (guest(), guest());
-        store(&owner, 0, vec![7; 8192].into());
-        let Block::Lent(read) = lend(&other, 0, 8192) else { panic!("it is lent") };
+        store(&owner, 0, Block::from(vec![7; 8192]));
+        let Data::Lent(read) = lend(&other, 0, 8192) else { panic!("it is lent") };
         let longer = lend_to_fill(&other, 0, 8200);
         for loan in [read, longer] {
             assert!(!load_into(&owner, 0, 8192, &loan).is_lent());
@@ -479,12 +493,23 @@ mod tests {
         assert_eq!(store(&only, 0, block), StepResult::Failed(telegraphos_wire::Status::MemoryFault));
     }
 
+    #[test]
+    fn of_what_is_not_lent_by_a_board_nothing_is_copied() {
+        let memory = guest();
+        store(&memory, 0, Block::from(vec![7; 8192]));
+        let loan = Loan::new(8192, Arc::new("other memory"));
+        let fault = StepResult::Failed(telegraphos_wire::Status::MemoryFault);
+        assert_eq!(store(&memory, 0, Data::Lent(loan.clone())), fault);
+        assert!(!load_into(&memory, 0, 8192, &loan).is_lent());
+        assert_eq!(*super::bytes(&loan), [0; 8192]);
+    }
+
     /// A lender in another thread: after it has taken a loan back, nothing of what it writes arrives.
     #[test]
     fn nothing_is_copied_behind_a_recall_in_another_thread() {
         let (from, to) = (guest(), guest());
         for round in 0..200 {
-            store(&from, 0, vec![1; 65536].into());
+            store(&from, 0, Block::from(vec![1; 65536]));
             let block = lend(&from, 0, 65536);
             std::thread::scope(|scope| {
                 scope.spawn(|| assert_eq!(store(&to, 0, block.clone()), StepResult::Stored));
@@ -492,7 +517,7 @@ mod tests {
                     std::thread::yield_now();
                 }
                 from.recall(RAM, 65536);
-                store(&from, 0, vec![2; 65536].into());
+                store(&from, 0, Block::from(vec![2; 65536]));
             });
             assert!(bytes(&to, 0, 65536).iter().all(|byte| *byte == 1), "round {round}");
             // And nothing is copied to what it has written since.
@@ -503,7 +528,7 @@ mod tests {
                     std::thread::yield_now();
                 }
                 from.recall(RAM, 65536);
-                store(&from, 0, vec![3; 65536].into());
+                store(&from, 0, Block::from(vec![3; 65536]));
             });
             assert!(bytes(&from, 0, 65536).iter().all(|byte| *byte == 3), "round {round}");
         }

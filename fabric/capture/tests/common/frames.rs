@@ -172,7 +172,7 @@ fn packet_fields(packet: &Packet, fields: &mut Fields) {
             put("operand", *operand);
             put("compare", *compare);
         }
-        Body::ReadBlock { at, context, length, .. } => {
+        Body::ReadBlock { at, context, length } => {
             address(&mut put, at);
             put("context", (*context).into());
             put("length", (*length).into());
@@ -255,7 +255,7 @@ fn packet_fields(packet: &Packet, fields: &mut Fields) {
         }
     }
     if let Some(block) = block.filter(|block| !block.is_empty()) {
-        fields.insert("block", Value::Bytes(block.bytes().into_owned()));
+        fields.insert("block", Value::Bytes(block.to_vec()));
     }
 }
 
@@ -322,7 +322,7 @@ pub(crate) fn body(kind: u64, random: &mut Rng) -> Body {
             let op = [AtomicOp::Swap, AtomicOp::Add, AtomicOp::CompareSwap][random.below(3) as usize];
             Body::Atomic { at: wide, context, epoch, size: word as u8, op, operand: data, compare: random.next() }
         }
-        4 => Body::ReadBlock { at: for_block, context, length: length as u32, into: None },
+        4 => Body::ReadBlock { at: for_block, context, length: length as u32 },
         5 => Body::WriteBlock { at: for_block, context, epoch, data: block },
         6 => Body::Enqueue { at: wide, context, epoch, size: word as u8, data, after: small },
         7 => Body::Reserve { at: near, imports: small },
@@ -339,7 +339,7 @@ pub(crate) fn body(kind: u64, random: &mut Rng) -> Body {
         16 => Body::WriteAck { status },
         17 => Body::ReadReply { status, data },
         18 => Body::AtomicReply { status, data },
-        19 => Body::BlockReply { status, data: if status.is_ok() { block } else { Block::from([]) } },
+        19 => Body::BlockReply { status, data: if status.is_ok() { block } else { Block::default() } },
         20 => Body::ReserveReply { status, holds: small },
         21 => {
             let mut tags = Tags::of(small);

@@ -5,7 +5,7 @@
 //! | | [`Shared`] | [`Within`] |
 //! |---|---|---|
 //! | The boards are | in two processes | in one process |
-//! | Frames pass | as bytes, through memory that both can write | whole, with the blocks that they refer to |
+//! | Frames pass | as bytes, through memory that both can write | whole, each with what is [`Beside`] it |
 //! | The peer may be | hostile | only what this process is |
 //! | Its end is called by | a socket | a [`Calls`], and that by a bell if another thread serves the peer |
 //!
@@ -14,20 +14,44 @@
 mod shared;
 mod within;
 
+use std::any::Any;
 use std::collections::VecDeque;
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use telegraphos_wire::link::Frame;
 
 pub use shared::Shared;
 pub use within::{Calls, Passed, Within};
 
+/// What a board passes to the other one beside a frame, and what is meaningless to this crate.
+pub struct Beside {
+    pub what: Arc<dyn Any + Send + Sync>,
+    /// Bytes that the frame does not carry because of it. They count as passed.
+    pub length: u32,
+}
+
+impl Debug for Beside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Beside").field("length", &self.length).finish_non_exhaustive()
+    }
+}
+
+/// A frame as it arrives.
+#[derive(Debug)]
+pub struct Passing {
+    pub frame: Frame,
+    /// Only within a process.
+    pub beside: Option<Beside>,
+}
+
 /// One end of a ring. No call blocks. An error means that the ring is unusable, and says why.
 pub trait RingEnd: Send + Debug {
-    /// Queues a frame; [`RingEnd::flush`] hands it on. Dropped if the peer has closed its end.
-    fn send(&mut self, frame: Frame);
+    /// Queues a frame; [`RingEnd::flush`] hands it on. Dropped if the peer has closed its end. Between processes
+    /// nothing may be beside it.
+    fn send(&mut self, frame: Frame, beside: Option<Beside>);
 
     /// Hands on what is queued, as far as there is room, and wakes the peer. Fails if the peer does not read.
     fn flush(&mut self) -> io::Result<()>;
@@ -37,7 +61,7 @@ pub trait RingEnd: Send + Debug {
 
     /// Takes out what has arrived, a bounded number of bytes: appends its frames, the last ones even if it has failed
     /// behind them. `now` is microseconds of any monotonic clock.
-    fn receive(&mut self, now: u64, frames: &mut VecDeque<Frame>) -> io::Result<()>;
+    fn receive(&mut self, now: u64, frames: &mut VecDeque<Passing>) -> io::Result<()>;
 
     /// Whether there may be more than the last receive took, of which nothing tells.
     fn needs_attention(&self) -> bool;

@@ -8,7 +8,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use telegraphos_wire::link::{Frame, MAX_LEN};
 
-use super::RingEnd;
+use super::{Beside, Passing, RingEnd};
 use crate::client::OUT_LIMIT;
 use crate::input::{BATCH, Input};
 use crate::ring::{Ring, Taken};
@@ -41,7 +41,8 @@ impl Shared {
 }
 
 impl RingEnd for Shared {
-    fn send(&mut self, frame: Frame) {
+    fn send(&mut self, frame: Frame, beside: Option<Beside>) {
+        debug_assert!(beside.is_none(), "{beside:?} does not leave this process");
         if !self.ended {
             frame.encode(&mut self.output);
         }
@@ -68,7 +69,7 @@ impl RingEnd for Shared {
     }
 
     /// Takes out at most [`BATCH`] bytes.
-    fn receive(&mut self, now: u64, frames: &mut VecDeque<Frame>) -> io::Result<()> {
+    fn receive(&mut self, now: u64, frames: &mut VecDeque<Passing>) -> io::Result<()> {
         let mut taken = 0;
         self.unfinished = false;
         while !self.ended {
@@ -89,7 +90,7 @@ impl RingEnd for Shared {
                 }
             }
             while let Some(frame) = self.input.frame().map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))? {
-                frames.push_back(frame);
+                frames.push_back(Passing { frame, beside: None });
             }
         }
         Ok(())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The end of a ring to a board of the same process: frames are handed over whole, without bytes, copies of blocks or
-//! system calls. What was sent in one turn is handed over under one lock.
+//! The end of a ring to a board of the same process: frames are handed over whole, each with what is beside it, without
+//! bytes, copies of blocks or system calls. What was sent in one turn is handed over under one lock.
 //!
 //! An end has no descriptor. Its board has one [`Calls`] for all its rings, in which a peer notes what has something to
 //! do: so a board finds that without a look at each of its rings, however many they are.
@@ -15,9 +15,9 @@ use rustix::io::Errno;
 use telegraphos_wire::NodeId;
 use telegraphos_wire::link::{Frame, packet_len};
 
-use super::RingEnd;
+use super::{Beside, Passing, RingEnd};
 use crate::bell::Bell;
-use crate::queue::{Queue, locked};
+use crate::queue::{Queue, Waits, locked};
 
 /// Ends of one board's rings that have something to do; see the module.
 #[derive(Debug, Default)]
@@ -75,9 +75,16 @@ impl Calls {
     }
 }
 
+impl Waits for Passing {
+    /// What is beside it is its lender's.
+    fn held(&self) -> usize {
+        self.frame.held() + size_of::<Option<Beside>>()
+    }
+}
+
 #[derive(Debug, Default)]
 struct Way {
-    queue: Mutex<Queue>,
+    queue: Mutex<Queue<Passing>>,
     /// The end that receives has something to do.
     attention: AtomicBool,
     /// Where it is called, and by the name of which node.
@@ -120,7 +127,7 @@ pub struct Within {
     ways: Arc<[Way; 2]>,
     me: usize,
     /// Sent in this turn.
-    output: Queue,
+    output: Queue<Passing>,
     /// Of each class, its packets and their bytes.
     counted: [[u64; 2]; 4],
     ended: bool,
@@ -165,15 +172,15 @@ impl Within {
 }
 
 impl RingEnd for Within {
-    fn send(&mut self, frame: Frame) {
+    fn send(&mut self, frame: Frame, beside: Option<Beside>) {
         if !self.ended {
             if let Frame::Packet(packet) = &frame {
                 let [packets, bytes] = &mut self.counted[packet.body.class() as usize];
                 *packets += 1;
-                *bytes += packet_len(packet);
+                *bytes += packet_len(packet) + beside.as_ref().map_or(0, |beside| beside.length.into());
             }
             // More than may wait there: the flush fails.
-            self.output.put(frame);
+            self.output.put(Passing { frame, beside });
         }
     }
 
@@ -199,7 +206,7 @@ impl RingEnd for Within {
         false
     }
 
-    fn receive(&mut self, _now: u64, frames: &mut VecDeque<Frame>) -> io::Result<()> {
+    fn receive(&mut self, _now: u64, frames: &mut VecDeque<Passing>) -> io::Result<()> {
         let way = self.inward();
         way.attention.store(false, Ordering::SeqCst);
         // Before the frames: what was sent before the end is found.

@@ -25,7 +25,7 @@ fn bodies() -> Vec<Body> {
         Body::Read { at, context, size: 4 },
         Body::Lookup { name: Box::new(name("segment")), secret: [7; 16], uid: 1000, rights: Rights(3) },
         Body::Atomic { at, context, epoch, size: 8, op: AtomicOp::CompareSwap, operand: 2, compare: 1 },
-        Body::ReadBlock { at, context, length: 4096, into: None },
+        Body::ReadBlock { at, context, length: 4096 },
         Body::WriteBlock { at, context, epoch, data: [0x5a; 100].into() },
         Body::Enqueue { at: RemoteAddr { offset: 0, ..at }, context, epoch, size: 4, data: 9, after: 4 },
         Body::Reserve { at, imports: 1 },
