@@ -492,3 +492,138 @@ impl HibServer {
         self.session.end();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use rustix::fs::MemfdFlags;
+    use telegraphos_device_core::Bar;
+    use telegraphos_link::MemoryLink;
+    use telegraphos_link::ring_end::{RingEnd, Within};
+    use telegraphos_wire::admin::{self, Command};
+    use telegraphos_wire::regs::Register;
+    use telegraphos_wire::{Aperture, Body, MAX_BLOCK, Packet, Rights, Status, UNIT, WindowAddress};
+
+    use super::*;
+    use crate::vfio::Backend;
+    use crate::vfio::message::{DmaMap, dma_map};
+
+    const OWN: u64 = 0x1000;
+    const PEER: u64 = 0x2000;
+    /// Admin slots and, behind them, a status page.
+    const MEMORY: u64 = 1 << 20;
+    const STATUS_PAGE: u64 = MEMORY / 2;
+
+    /// The server of node 0, of whose process this test is the rest: the fabric, and node 1 at the other end of a ring.
+    struct Host {
+        server: HibServer,
+        memory: std::os::fd::OwnedFd,
+        fabric: MemoryLink,
+        peer: Within,
+        commands: u32,
+        _dir: tempfile::TempDir,
+    }
+
+    impl Host {
+        /// Both have joined, and node 0 has imported an export page of node 1 as import 0.
+        fn start() -> Host {
+            let dir = tempfile::tempdir().unwrap();
+            let config = Config {
+                socket: dir.path().join("hib.sock"),
+                fabric: dir.path().join("fabric.sock"),
+                hib: HibConfig::new(0),
+                spin: None,
+                dma_limit: MEMORY,
+                direct: None,
+            };
+            let (mut server, door) = (HibServer::bind(config).unwrap(), Door::new().unwrap());
+            server.join_by(door.clone(), false);
+            turn(&mut server);
+            let fabric = door.enter().pop().unwrap();
+            let [near, peer] = Within::pair();
+            fabric.send(Frame::Welcome { incarnation: OWN, nodes: 2, credits: [8; 4] }).unwrap();
+            fabric.send(Frame::NodeUp { node: 1, incarnation: PEER, block: MAX_BLOCK as u32 }).unwrap();
+            fabric.attach(near);
+            let ring = Frame::Ring { node: 1, incarnation: PEER, own: OWN, bytes: 0, credits: 8, side: 0 };
+            fabric.send(ring).unwrap();
+
+            let memory = rustix::fs::memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
+            rustix::fs::ftruncate(&memory, MEMORY).unwrap();
+            let flags = dma_map::READ | dma_map::WRITE;
+            let map = DmaMap { argsz: 32, flags, offset: 0, address: 0, size: MEMORY };
+            server.board.dma_map(map, Some(memory.try_clone().unwrap())).unwrap();
+            server.board.feed(Event::BusMaster(true));
+            let mut host = Host { server, memory, fabric, peer, commands: 0, _dir: dir };
+            host.turn();
+            assert_eq!(host.received(), [Frame::Probe]);
+            host.send(Frame::Alive);
+            host.turn();
+            host.command(Command { opcode: admin::CONTEXT_OPEN, address: STATUS_PAGE, ..Command::default() });
+            host.command(Command {
+                opcode: admin::IMPORT_SET,
+                node: 1,
+                count: 1,
+                generation: 1,
+                length: UNIT,
+                rights: Rights::WRITE.0,
+                ..Command::default()
+            });
+            assert_eq!(host.server.board.hib().import_progress(0), Some((0, 0)));
+            host
+        }
+
+        fn turn(&mut self) {
+            turn(&mut self.server);
+        }
+
+        fn command(&mut self, command: Command) {
+            self.commands += 1;
+            let command = Command { seq: self.commands, ..command };
+            let at = u64::from(self.commands) * admin::BLOCK_SIZE as u64;
+            rustix::io::pwrite(&self.memory, bytemuck::bytes_of(&command), at).unwrap();
+            let (register, size) = (Register::AdminDoorbell, Register::AdminDoorbell.size().into());
+            let write = Event::Write { bar: Bar::Control, offset: register.offset(), size, data: self.commands.into() };
+            self.server.board.feed(write);
+        }
+
+        /// Node 1 sends by the ring.
+        fn send(&mut self, frame: Frame) {
+            self.peer.send(frame, None);
+            self.peer.flush().unwrap();
+        }
+
+        /// What node 1 has received by the ring.
+        fn received(&mut self) -> Vec<Frame> {
+            let mut frames = VecDeque::new();
+            self.peer.receive(0, &mut frames).unwrap();
+            frames.into_iter().map(|passing| passing.frame).collect()
+        }
+    }
+
+    fn turn(server: &mut HibServer) {
+        assert!(!server.turn([Readiness::NONE; PLACES], true).unwrap());
+    }
+
+    /// A board that is reset has acknowledged by its rings what it performed until then, and announces the reset by the
+    /// fabric. Both may be there before the same turn of another board.
+    #[test]
+    fn acknowledgements_by_a_ring_come_before_the_reset_that_the_fabric_announces() {
+        let mut host = Host::start();
+        let address = WindowAddress { aperture: Aperture::Plain, node: 1, offset: 0 };
+        let offset = host.server.board.hib().config().window.encode(address).unwrap();
+        host.server.board.feed(Event::Write { bar: Bar::Window, offset, size: 8, data: 7 });
+        host.turn();
+        let received = host.received();
+        let [Frame::Packet(Packet { tag, incarnation, body: Body::Write { .. }, .. })] = received[..] else {
+            panic!("{received:?}")
+        };
+        let body = Body::WriteAck { status: Status::Ok };
+        host.send(Frame::Packet(Packet { src: 1, dst: 0, tag, incarnation, target: 0, body }));
+        host.fabric.send(Frame::NodeUp { node: 1, incarnation: PEER + 1, block: MAX_BLOCK as u32 }).unwrap();
+        host.turn();
+        let hib = host.server.board.hib();
+        assert_eq!((hib.import_progress(0), hib.counters().dropped), (Some((1, 1)), 0), "the store was performed");
+        assert_eq!(hib.import_state(0) >> 16, Status::Reset as u64, "the import is of the earlier incarnation");
+    }
+}
