@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use telegraphos_device::direct::TrustGroup;
 use telegraphos_host::Threads;
-use telegraphos_images::{BootOptions, KernelChoice, KvmState, Machine, RootChoice, Share, kvm_usable};
+use telegraphos_images::{BootOptions, KernelChoice, KvmState, Machine, Programs, RootChoice, Share, kvm_usable};
 
 /// The most nodes of a cluster on one computer.
 pub const MAX_NODES: usize = 64;
@@ -159,6 +159,10 @@ pub struct Settings {
     #[arg(skip)]
     #[serde(default)]
     pub node: Vec<NodeSettings>,
+    /// Our own programs in the guests' boot root; the command chooses.
+    #[arg(skip)]
+    #[serde(skip)]
+    pub programs: Programs,
 }
 
 /// A table of options of another command, with the settings `S`, which define the names.
@@ -251,6 +255,7 @@ impl Settings {
             hib: add(base.hib, self.hib),
             fabric: add(base.fabric, self.fabric),
             node: if self.node.is_empty() { base.node } else { self.node },
+            programs: self.programs,
         }
     }
 
@@ -289,6 +294,7 @@ impl Settings {
             initrd: self.initrd.clone(),
             root: self.root.clone(),
             shares: self.share.clone(),
+            programs: self.programs,
         }
     }
 

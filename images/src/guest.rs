@@ -11,6 +11,7 @@ use crate::manifest::FileRecord;
 use crate::module::MODULES;
 use crate::root::{RootChoice, Share};
 use crate::store::Store;
+use crate::tools::Programs;
 use crate::{Error, KernelChoice, KernelSeries, Machine, Manifest, Result};
 use crate::{debian, directories, modules, own, peers, userland};
 use serde_json::json;
@@ -30,6 +31,8 @@ pub struct BootOptions {
     pub root: Option<RootChoice>,
     /// Directories of the host inside the guest.
     pub shares: Vec<Share>,
+    /// Our own programs in the boot root.
+    pub programs: Programs,
 }
 
 impl From<KernelSeries> for BootOptions {
@@ -97,8 +100,8 @@ impl Store {
     pub fn guest(&self, options: impl Into<BootOptions>) -> Result<Guest> {
         let options = options.into();
         let (kernel, mut initrd, mounts) = self.checked(&options)?;
-        let tools = self.tools()?;
-        let (root, mut manifest, without_driver, drivers) = self.image(&kernel, &tools)?;
+        let tools = self.tools(options.programs)?;
+        let (root, mut manifest, without_driver, drivers) = self.image(&kernel, &tools, options.programs)?;
         let symbols = match &options.kernel {
             KernelChoice::Own(path) => own::symbols(path),
             _ => None,
@@ -173,10 +176,14 @@ impl Store {
         &self,
         kernel: &Kernel,
         tools: &[(String, PathBuf)],
+        programs: Programs,
     ) -> Result<(PathBuf, Manifest, Option<String>, Vec<PathBuf>)> {
         let userland = userland::fetched(self)?;
         let peers = peers::modules(self, kernel)?;
-        let preload = read(&self.preload()?)?;
+        let preload = match programs {
+            Programs::All => Some(read(&self.preload()?)?),
+            Programs::Demo => None,
+        };
         // Last, since it alone may need root: what root finds made by the user stays the user's.
         let (module, without_driver) = match &kernel.headers {
             Headers::Missing(why) => (None, Some(why.clone())),
@@ -203,7 +210,7 @@ impl Store {
             ("module", ko),
             ("net", net),
             ("lab", lab),
-            ("preload", &preload),
+            ("preload", preload.as_deref().unwrap_or_default()),
         ];
         let varied = contents.iter().chain(&modules).map(|(n, c)| (*n, c.as_slice()));
         let key = files::sha256_parts(fixed.into_iter().chain(varied));
@@ -245,7 +252,9 @@ impl Store {
             for ((name, _), content) in MODULES.iter().zip(&kos).filter(|_| module.is_some()) {
                 image.file(&format!("usr/lib/telegraphos/{name}"), 0o644, content.as_slice());
             }
-            image.file("usr/lib/telegraphos/libtelegraphos-preload.so", 0o755, preload.as_slice());
+            if let Some(preload) = &preload {
+                image.file("usr/lib/telegraphos/libtelegraphos-preload.so", 0o755, preload.as_slice());
+            }
             for (name, content) in &modules {
                 image.file(&format!("{}/{name}", peers::INSIDE), 0o644, content);
             }
@@ -253,7 +262,11 @@ impl Store {
                 image.file(&format!("bin/{name}"), 0o755, content);
             }
             let own = |name: &str| ["busybox", "lspci"].contains(&name) || tools.iter().any(|(t, _)| t == name);
-            for (name, program) in [("tg", tool(tools, "tg")?), ("busybox", &busybox)] {
+            let tg = match programs {
+                Programs::All => Some(("tg", tool(tools, "tg")?)),
+                Programs::Demo => None,
+            };
+            for (name, program) in tg.into_iter().chain([("busybox", &busybox)]) {
                 for applet in userland::applets(self, program)?.iter().filter(|applet| !own(applet)) {
                     image.symlink(&format!("bin/{applet}"), name);
                 }

@@ -77,6 +77,6 @@ pub use qemu::{MIN_VERSION, Qemu, Version};
 pub use root::{RootChoice, Share};
 pub use rust::{OLDEST_RUST, Rust};
 pub use store::Store;
-pub use tools::{guest_programs, library, nested_cargo};
+pub use tools::{Programs, guest_programs, library, nested_cargo};
 pub use tshark::Tshark;
 pub use vmlinux::{VmlinuxError, extract};

@@ -8,7 +8,7 @@ use crate::{Error, Result, exec};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Packages with binaries that all go into the guest.
+/// Packages with binaries that all go into the guest, first those of [`Programs::Demo`].
 const PACKAGES: [&str; 4] =
     ["telegraphos-guest-tests", "telegraphos-agent", "telegraphos-daemon", "telegraphos-sockets"];
 /// The package of the library that programs of other roots preload; not static, as they are not.
@@ -20,6 +20,17 @@ const INTERFACE_7: Version = Version { major: 11, minor: 1, micro: 0 };
 /// The first QEMU with interface 4.
 const INTERFACE_4: Version = Version { major: 9, minor: 2, micro: 0 };
 const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// Which of our own programs a boot root has. Guests wait for those that are not built yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Programs {
+    /// All of them, and the library for programs of other roots.
+    #[default]
+    All,
+    /// What guests need to come up and to take commands, and `tg-demo`: so the first look at the project compiles a
+    /// third.
+    Demo,
+}
 
 /// Where the project's sources are: `$TELEGRAPHOS_SOURCE`, else where this crate was built.
 pub(crate) fn source_root() -> Result<PathBuf> {
@@ -78,20 +89,27 @@ pub(crate) fn cargo(target: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// A nested cargo that builds for the guest's programs, all of them; what is to be built, as `--bins`, is missing.
-pub fn guest_programs() -> Result<Command> {
+/// A nested cargo that builds the guest's programs; what is to be built of them, as `--bins`, is missing.
+pub fn guest_programs(programs: Programs) -> Result<Command> {
     let mut command = cargo("guest")?;
     command.env("RUSTFLAGS", "-C target-feature=+crt-static").args(["--target", TARGET]);
-    for package in PACKAGES {
+    let packages = match programs {
+        Programs::All => &PACKAGES[..],
+        Programs::Demo => {
+            command.arg("--no-default-features");
+            &PACKAGES[..2]
+        }
+    };
+    for package in packages {
         command.args(["--package", package]);
     }
     Ok(command)
 }
 
 impl Store {
-    /// Every guest program, freshly built: (name, file). Cargo decides what is up to date.
-    pub(crate) fn tools(&self) -> Result<Vec<(String, PathBuf)>> {
-        let messages = self.build("the guest's programs", guest_programs()?.arg("--bins"))?;
+    /// The guest's programs, freshly built: (name, file). Cargo decides what is up to date.
+    pub(crate) fn tools(&self, programs: Programs) -> Result<Vec<(String, PathBuf)>> {
+        let messages = self.build("the guest's programs", guest_programs(programs)?.arg("--bins"))?;
         let mut tools: Vec<_> = messages.lines().filter_map(executable).collect();
         tools.sort();
         tools.dedup();

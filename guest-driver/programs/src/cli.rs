@@ -41,6 +41,7 @@ impl From<String> for Failure {
     }
 }
 
+#[cfg(feature = "all")]
 impl From<telegraphos_msg::Error> for Failure {
     fn from(error: telegraphos_msg::Error) -> Failure {
         match error {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the programs of guests share (`src/bin/tg`; `tg --help` lists them).
+//! What the programs of guests share (`src/bin/tg`; `tg --help` lists them; and `src/bin/tg-demo`).
 
 pub mod child;
 pub mod cli;
@@ -8,7 +8,9 @@ pub mod interface;
 pub mod lab;
 pub mod launch;
 pub mod mapping;
+#[cfg(feature = "all")]
 pub mod mark;
+#[cfg(feature = "all")]
 pub mod messages;
 pub mod notify;
 pub mod patience;

@@ -8,7 +8,8 @@ use std::process::Command;
 
 /// What a program does, started by its name as in a guest: exit code, output, errors.
 fn run(program: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
-    let out = Command::new(env!("CARGO_BIN_EXE_tg")).arg0(program).args(arguments).output().expect(program);
+    let file = if program == "tg-demo" { env!("CARGO_BIN_EXE_tg-demo") } else { env!("CARGO_BIN_EXE_tg") };
+    let out = Command::new(file).arg0(program).args(arguments).output().expect(program);
     let text = |bytes| String::from_utf8(bytes).expect("text");
     (out.status.code(), text(out.stdout), text(out.stderr))
 }

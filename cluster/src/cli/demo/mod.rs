@@ -14,6 +14,7 @@ use row::{Row, Style};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use telegraphos_images::Programs;
 
 /// Nodes of the demonstration.
 const NODES: usize = 3;
@@ -73,6 +74,8 @@ pub(super) fn demo(mut context: Context, mut options: Options) -> Result<u8> {
         )));
     }
     context.settings.nodes = Some(NODES);
+    // The first command of many: what it does not use is not built.
+    context.settings.programs = Programs::Demo;
     if options.plain && context.progress != ProgressMode::Silent {
         context.progress = ProgressMode::Plain;
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! All programs of guests in one: it runs as the program by whose name it is started, as busybox does.
+//! All programs of guests in one but that of the demonstration (`tg-demo`), which is built without the others: it runs
+//! as the program by whose name it is started, as busybox does.
 //!
 //! Exit codes of all of them: 0 done, 1 a check failed, 2 usage, 3 the board, the driver or a peer refused.
 
@@ -13,7 +14,6 @@ mod blockcopy;
 mod broadcast;
 mod chaos;
 mod count;
-mod demo;
 mod export;
 #[path = "../../../../lib/examples/farm.rs"]
 mod farm;
@@ -73,7 +73,6 @@ const PROGRAMS: &[(&str, &str, Start)] = &[
     ("tg-chaos", chaos::USAGE, Own(chaos::run)),
     ("tg-copy", blockcopy::USAGE, Example(blockcopy::main)),
     ("tg-count", count::USAGE, Own(count::run)),
-    ("tg-demo", demo::USAGE, Own(demo::run)),
     ("tg-export", export::USAGE, Own(export::run)),
     ("tg-farm", farm::USAGE, Example(farm::main)),
     ("tg-faults", faults::USAGE, Own(faults::run)),

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One guest's process of the demonstration: it makes the steps that `telegraphos demo` requests, and checks them.
 //!
+//! A program of its own: a first `telegraphos demo` builds no other one of the guests' (`Programs::Demo` of
+//! `telegraphos-images`).
+//!
 //! Expected values are random: both ends of a step derive them from a seed that comes with the command.
 
 mod pattern;
 mod steps;
 
+use std::process::ExitCode;
 use std::time::Duration;
 use steps::Demo;
 use telegraphos::{Node, NodeId};
@@ -13,7 +17,7 @@ use telegraphos_guest_tests::cli::{self, Line, Outcome};
 use telegraphos_guest_tests::peers::import_patiently;
 use telegraphos_guest_tests::user;
 
-pub(crate) const USAGE: &str = "\
+const USAGE: &str = "\
 tg-demo: one guest's process of `telegraphos demo`
 
 Usage: tg-demo                         (makes what it shares, then reads commands, one a line)
@@ -48,7 +52,11 @@ Example: telegraphos demo
 /// How long to wait for what another node shares.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub(crate) fn run(mut line: Line) -> Outcome<()> {
+fn main() -> ExitCode {
+    cli::main("tg-demo", USAGE, run)
+}
+
+fn run(mut line: Line) -> Outcome<()> {
     let mut gone = None;
     while let Some(name) = line.next_option()? {
         match name.as_str() {
