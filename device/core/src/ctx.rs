@@ -122,8 +122,8 @@ pub(crate) struct Ctx {
     pub(crate) out: Vec<Action>,
     /// Calls that are deferred to parts above, in order.
     pub(crate) follow_ups: VecDeque<FollowUp>,
-    /// Packets of this node to itself, one for each [`FollowUp::OwnPacket`] and [`FollowUp::OwnLentPacket`]. Kept apart,
-    /// since they are much larger than the other follow-ups.
+    /// Packets of this node to itself, one for each [`FollowUp::OwnPacket`] and [`FollowUp::OwnLentPacket`]. Kept
+    /// apart, since they are much larger than the other follow-ups.
     pub(crate) own_packets: VecDeque<Packet>,
     /// Loans beside those, one for each [`FollowUp::OwnLentPacket`].
     pub(crate) own_loans: VecDeque<Loan>,
