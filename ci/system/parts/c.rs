@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use telegraphos_cluster::Cluster;
-use telegraphos_images::{guest_programs, library};
+use telegraphos_images::{Programs, guest_programs, library};
 
 /// Where programs are that guests see in `/mnt/programs`.
 pub(crate) fn programs() -> Result<PathBuf> {
@@ -19,7 +19,7 @@ pub(crate) fn programs() -> Result<PathBuf> {
 fn static_library(package: &str) -> Result<PathBuf> {
     // With those programs, so that what both need has the same features: it is there already. With others, each would
     // be built anew after the other.
-    let mut cargo = guest_programs()?;
+    let mut cargo = guest_programs(Programs::All)?;
     cargo.args(["--lib", "--package", package]);
     let built = library(&ends(&mut cargo, 0)?.out, package, ".a");
     built.with_context(|| format!("cargo has not built the static library of {package}"))

@@ -216,8 +216,7 @@ fn trees(clusters: &Clusters<'_>, dir: &Path) -> Result<()> {
 fn killed_beside(clusters: &Clusters<'_>) -> Result<()> {
     let with = |args: &[&'static str]| -> Vec<&'static str> { [args, &BESIDE].concat() };
     let mut up = clusters.command(&with(&["up", "-d", "--nodes", "1"]));
-    // The first one has the right to the machine.
-    ends(up.env_remove("TELEGRAPHOS_EXCLUSIVE"), 0)?;
+    ends(&mut up, 0)?;
     let all = processes_of(clusters.0);
     let is_it = |line: &str| line.contains("up.beside") && line.contains("-machine");
     let (pid, _) = all.iter().find(|(_, line)| is_it(line)).with_context(|| format!("no QEMU: {all:?}"))?;

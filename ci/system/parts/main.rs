@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The whole system on real guests. One cluster of four is booted once and goes through everything in order: first what
-//! leaves it whole, then the accidents.
+//! leaves it whole, then the accidents. Beside it run groups of parts that have other clusters, two at a time.
 //!
 //! `cargo test -p telegraphos-system -- WORD` runs only the parts with names that contain the word;
 //! `TELEGRAPHOS_SCALE=full` makes the tests of endurance as long as promised, and runs the parts that `plan.txt` keeps
@@ -41,7 +41,8 @@ mod whole;
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
-use telegraphos_cluster::{Builder, Cluster, Net, Processes, Settings, User};
+use std::sync::{Mutex, PoisonError};
+use telegraphos_cluster::{Builder, Cluster, MachineLock, Net, Processes, ProgressMode, Settings, User};
 use telegraphos_images::{KernelChoice, KernelSeries, Mistake, Progress, Store};
 use telegraphos_system::Suite;
 use telegraphos_testkit::Scale;
@@ -62,42 +63,66 @@ fn main() -> ExitCode {
         eprintln!("{e}");
         return ExitCode::FAILURE;
     }
-    let mut suite = Suite::new(include_str!("plan.txt"), Scale::from_env(), std::env::args().skip(1));
-    driver(&mut suite);
-    suite.part("pci_vendor_is_unassigned", pci_vendor_is_unassigned);
-    input(&mut suite);
-    leftovers(&mut suite);
-    runner(&mut suite);
-    without_machines(&mut suite, Scale::from_env());
-    four_nodes(&mut suite, Scale::from_env());
-    without_rings(&mut suite);
-    one_counter(&mut suite);
+    let scale = Scale::from_env();
+    let suite = Suite::new(include_str!("plan.txt"), scale, std::env::args().skip(1));
+    // Of all clusters of this test, and of its commands: see `command`.
+    let _machine = if suite.lists() { None } else { Some(MachineLock::acquire(ProgressMode::Plain)) };
+    let newest = Mutex::new(None);
+    // One cluster leaves a part of two processors idle. At full scale some parts are about limits of time.
+    suite.groups(
+        scale.pick(2, 1),
+        &[
+            &|suite| four_nodes(suite, scale),
+            &|suite| sockets(suite, scale),
+            &|suite| network(suite),
+            &|suite| driver(suite),
+            &|suite| oldest_kernel(suite, scale),
+            &|suite| runner(suite),
+            &|suite| without_machines(suite, scale),
+            &|suite| trusted(suite),
+            &|suite| one_process(suite, scale),
+            &|suite| input(suite),
+            &|suite| leftovers(suite),
+            &|suite| counted(suite),
+            &|suite| demo(suite, scale),
+            &|suite| without_rings(suite),
+            &|suite| one_counter(suite),
+            &|suite| two_clusters(suite),
+            &|suite| ports(suite),
+            &|suite| suite.part("the_crates_plugin_counts_the_same", counting::the_crates_plugin_counts_the_same),
+            &|suite| {
+                suite
+                    .part("bench_measures_everything_and_leaves_nothing", bench::measures_everything_and_leaves_nothing)
+            },
+            &|suite| {
+                suite.part("kernel_newest_reported", || {
+                    let report = whole::newest_kernel(scale)?;
+                    *newest.lock().unwrap_or_else(PoisonError::into_inner) = Some(report);
+                    Ok(())
+                })
+            },
+        ],
+    );
+    let code = suite.finish();
+    if let Some(report) = newest.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        println!("newest kernel (does not gate): {report}");
+    }
+    code
+}
+
+/// What the demonstration shows, and finds.
+fn demo(suite: &Suite, scale: Scale) {
+    suite.part("demo_shows_its_table", || demo::shows_its_table(scale));
+    suite.part("demo_finds_an_injected_corruption", demo::finds_an_injected_corruption);
+}
+
+/// Ports whose windows are too small, and large enough.
+fn ports(suite: &Suite) {
     suite.part(
         "default_port_is_too_small_and_the_driver_says_the_remedy",
         ports::default_port_is_too_small_and_the_driver_says_the_remedy,
     );
     suite.part("default_port_fits_a_small_window", ports::default_port_fits_a_small_window);
-    one_process(&mut suite, Scale::from_env());
-    trusted(&mut suite);
-    network(&mut suite);
-    sockets(&mut suite, Scale::from_env());
-    two_clusters(&mut suite);
-    oldest_kernel(&mut suite, Scale::from_env());
-    counted(&mut suite);
-    suite.part("the_crates_plugin_counts_the_same", counting::the_crates_plugin_counts_the_same);
-    suite.part("bench_measures_everything_and_leaves_nothing", bench::measures_everything_and_leaves_nothing);
-    suite.part("demo_shows_its_table", || demo::shows_its_table(Scale::from_env()));
-    suite.part("demo_finds_an_injected_corruption", demo::finds_an_injected_corruption);
-    let mut newest = None;
-    suite.part("kernel_newest_reported", || {
-        newest = Some(whole::newest_kernel(Scale::from_env())?);
-        Ok(())
-    });
-    let code = suite.finish();
-    if let Some(report) = newest {
-        println!("newest kernel (does not gate): {report}");
-    }
-    code
 }
 
 /// A part that uses what several parts use, and its name.
@@ -106,7 +131,7 @@ type Part<'a, T> = (&'a str, &'a dyn Fn(&T) -> anyhow::Result<()>);
 /// Makes what these parts use if one of them is wanted; if it cannot be made they all fail. `crash` is what it says of
 /// a crash, for a part that fails.
 fn with<T>(
-    suite: &mut Suite,
+    suite: &Suite,
     make: impl FnOnce() -> anyhow::Result<T>,
     crash: impl Fn(&T) -> Option<String>,
     parts: &[Part<'_, T>],
@@ -125,7 +150,7 @@ fn with<T>(
     }
 }
 
-fn with_cluster(suite: &mut Suite, name: &str, builder: Builder, parts: &[Part<'_, Cluster>]) {
+fn with_cluster(suite: &Suite, name: &str, builder: Builder, parts: &[Part<'_, Cluster>]) {
     let boot = || builder.settings(settings(name)).boot().map_err(|e| anyhow::anyhow!("no cluster: {e}"));
     with(suite, boot, |cluster| cluster.guests().iter().find_map(whole::crash), parts);
 }
@@ -145,7 +170,7 @@ fn settings(cluster: &str) -> Settings {
     Settings { log_dir, ..own.unwrap_or_default() }
 }
 
-fn four_nodes(suite: &mut Suite, scale: Scale) {
+fn four_nodes(suite: &Suite, scale: Scale) {
     with_cluster(
         suite,
         "four-nodes",
@@ -210,7 +235,7 @@ fn four_nodes(suite: &mut Suite, scale: Scale) {
 
 /// All packets pass the fabric. The failing variant of the papers is shown by holding boards and fabric, in an order
 /// that makes two packets meet at the home's door: by a ring the second would be there before the fabric is held.
-fn without_rings(suite: &mut Suite) {
+fn without_rings(suite: &Suite) {
     let settings = Settings { fabric: vec![("rings".into(), "0".into())], ..Settings::default() };
     with_cluster(
         suite,
@@ -220,7 +245,7 @@ fn without_rings(suite: &mut Suite) {
     );
 }
 
-fn one_counter(suite: &mut Suite) {
+fn one_counter(suite: &Suite) {
     with_cluster(
         suite,
         "one-counter",
@@ -238,7 +263,7 @@ fn one_counter(suite: &mut Suite) {
 
 /// The boards and the fabric in one process, as people get them from `telegraphos run`; with the oldest kernel, two
 /// virtual processors each, and as an ordinary user, so that all of it is seen with those, too.
-fn one_process(suite: &mut Suite, scale: Scale) {
+fn one_process(suite: &Suite, scale: Scale) {
     let settings = Settings { processes: Some(Processes::One), ..Settings::default() };
     let builder = Cluster::builder().nodes(2).kernel(KernelSeries::V6_1).cpus(2).settings(settings);
     with_cluster(
@@ -260,7 +285,7 @@ fn one_process(suite: &mut Suite, scale: Scale) {
 }
 
 /// Two nodes that trust each other, and one beside them.
-fn trusted(suite: &mut Suite) {
+fn trusted(suite: &Suite) {
     let trust = direct::GROUP.parse().into_iter().collect();
     with_cluster(
         suite,
@@ -281,7 +306,7 @@ fn trusted(suite: &mut Suite) {
 }
 
 /// Three nodes with a network, boards in one process as people have them.
-fn network(suite: &mut Suite) {
+fn network(suite: &Suite) {
     let settings = Settings { processes: Some(Processes::One), net: Some(Net::Nodes), ..Settings::default() };
     with_cluster(
         suite,
@@ -313,7 +338,7 @@ fn network(suite: &mut Suite) {
 }
 
 /// Two nodes with programs of Debian's, and a network of QEMU's beside ours.
-fn sockets(suite: &mut Suite, scale: Scale) {
+fn sockets(suite: &Suite, scale: Scale) {
     let prepared = tempfile::tempdir().map_err(anyhow::Error::from).and_then(|at| Ok((sockets::nodes(at.path())?, at)));
     let (builder, _cable) = match prepared {
         Ok(prepared) => prepared,
@@ -338,7 +363,7 @@ fn sockets(suite: &mut Suite, scale: Scale) {
 }
 
 /// Two clusters of two nodes, and a cable between.
-fn two_clusters(suite: &mut Suite) {
+fn two_clusters(suite: &Suite) {
     with(
         suite,
         routes::boot,
@@ -353,7 +378,7 @@ fn two_clusters(suite: &mut Suite) {
 }
 
 /// Counts once what all of these look at.
-fn counted(suite: &mut Suite) {
+fn counted(suite: &Suite) {
     with(
         suite,
         counting::count,
@@ -366,7 +391,7 @@ fn counted(suite: &mut Suite) {
     );
 }
 
-fn oldest_kernel(suite: &mut Suite, scale: Scale) {
+fn oldest_kernel(suite: &Suite, scale: Scale) {
     let parts: [Part<'_, Cluster>; 12] = [
         ("kernel_6_1_net_between_two", &net::between_two),
         ("kernel_6_1_net_board_hangs", &net::board_hangs),
@@ -397,12 +422,12 @@ fn oldest_kernel(suite: &mut Suite, scale: Scale) {
 /// The command `telegraphos` with these arguments.
 fn command(args: &[&str]) -> Command {
     let mut command = Command::new("/proc/self/exe");
-    // Beside another cluster it could miss its limits of time.
-    command.env("TELEGRAPHOS_EXCLUSIVE", "1").arg(AS_COMMAND).args(args);
+    // This process has the machine's lock.
+    command.env(MachineLock::VARIABLE, MachineLock::HELD).arg(AS_COMMAND).args(args);
     command
 }
 
-fn input(suite: &mut Suite) {
+fn input(suite: &Suite) {
     suite.part("input_unwritable_socket_directory", input::a_directory_for_sockets_that_cannot_be_written);
     suite.part("input_unknown_configuration_key", input::a_configuration_with_an_unknown_key);
     suite.part("input_unfit_qemu", input::a_qemu_that_is_too_old_or_without_vfio_user);
@@ -416,14 +441,14 @@ fn input(suite: &mut Suite) {
     suite.part("boot_without_a_root_or_init", boot::without_a_root_or_init_it_says_so);
 }
 
-fn leftovers(suite: &mut Suite) {
+fn leftovers(suite: &Suite) {
     suite.part("leftovers_of_an_interrupted_command", leftovers::interrupt_at_any_time_leaves_nothing);
     suite.part("leftovers_of_an_interrupted_measurement", leftovers::an_interrupted_measurement_leaves_nothing);
     suite.part("leftovers_of_a_killed_command", leftovers::even_a_killed_harness_takes_its_children_along);
 }
 
 /// How `run` and `up` end when a part of the cluster does.
-fn runner(suite: &mut Suite) {
+fn runner(suite: &Suite) {
     suite.part("run_ends_with_254_and_the_stack_of_a_panic", runner::a_panic_is_254_with_its_stack);
     suite.part("run_ends_with_254_when_a_kernel_panics_at_boot", runner::a_panic_at_boot_is_254_at_once);
     suite.part("run_ends_with_124_after_its_timeout", runner::a_late_command_is_124);
@@ -439,7 +464,7 @@ fn runner(suite: &mut Suite) {
 }
 
 /// Boards and a fabric as processes, driven by test clients.
-fn without_machines(suite: &mut Suite, scale: Scale) {
+fn without_machines(suite: &Suite, scale: Scale) {
     suite.part("item23_one_packet_on_each_link", boards::one_packet_on_each_link);
     suite.part("item26_counters_stall_and_lose_nothing", boards::counters_stall_and_lose_nothing);
     suite.part("bench_of_replicas_shows_its_tables", boards::bench_shows_its_tables);
@@ -489,8 +514,9 @@ fn sparse_finds_missing_conversions() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Sparse, checkpatch and kernel-doc have nothing to say about the driver.
-fn driver(suite: &mut Suite) {
+/// Sparse, checkpatch and kernel-doc have nothing to say about the driver; and it has a number of its own.
+fn driver(suite: &Suite) {
+    suite.part("pci_vendor_is_unassigned", pci_vendor_is_unassigned);
     suite.part("driver_is_clean", || {
         let store = Store::open(None, Progress::Plain)?;
         let style = store.check_style()?;

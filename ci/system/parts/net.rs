@@ -131,7 +131,7 @@ fn call(from: &Guest, others: &[&Guest], count: u64) -> Result<u64> {
         |guest: &&Guest| -> Result<Running> { guest.argv(&["tg-net", "hear", &text]).as_root().until("hearing") };
     let hearers = others.iter().map(hears).collect::<Result<Vec<_>>>()?;
     let before = counter(from, "tx_multicast")?;
-    let said = from.argv(&["tg-net", "call", &text]).as_root().limit(LIMIT).check()?;
+    let said = from.argv(&["tg-net", "call", &text, &others.len().to_string()]).as_root().limit(LIMIT).check()?;
     let stored = counter(from, "tx_multicast")? - before;
     let word = |name: &str| said.split_whitespace().find_map(|word| word.strip_prefix(name)?.parse::<u64>().ok());
     let said = word("others=").zip(word("reached=")).with_context(|| format!("`tg-net call` says {said:?}"))?;

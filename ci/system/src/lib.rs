@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Helpers of the whole-system tests in `parts/`.
 //!
-//! - [`Suite`] runs named parts one after the other, prints the time of each, and continues after a failure.
+//! - [`Suite`] runs named parts, a [`Group`] of them one after the other, prints the time of each, and continues after a failure.
 //! - [`plan`] reads the lists of names that must not become shorter.
 //! - [`lspci`] makes the listing of a board comparable.
 #![forbid(unsafe_code)]
@@ -9,7 +9,7 @@
 pub mod lspci;
 mod suite;
 
-pub use suite::Suite;
+pub use suite::{Group, Suite};
 
 /// The lines of a plan file, in order, duplicates included; `#` begins a comment.
 pub fn plan(text: &str) -> impl Iterator<Item = String> {

@@ -3,6 +3,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use telegraphos_testkit::{Scale, panic_message};
@@ -24,18 +26,28 @@ impl Planned {
     }
 }
 
-/// The parts that have run. The plan lists all of them: a part that is missing or not in the plan fails the suite.
+/// The parts that have run.
+#[derive(Debug, Default)]
+struct Done {
+    /// Names of parts that were reached, selected or not.
+    came: Vec<String>,
+    skipped: usize,
+    parts: Vec<(String, Duration, Option<String>)>,
+}
+
+/// Parts that run one after the other, since they share a cluster or depend on their order.
+pub type Group<'a> = &'a (dyn Fn(&Suite) + Sync);
+
+/// The parts that are to run, and those that have. The plan lists all of them: a part that is missing or not in the
+/// plan fails the suite.
 #[derive(Debug)]
 pub struct Suite {
     plan: Vec<Planned>,
     /// Whether parts run that are not for each change.
     scale: Scale,
-    /// Names of parts that were reached, selected or not.
-    came: Vec<String>,
     filter: Vec<String>,
     list: bool,
-    skipped: usize,
-    parts: Vec<(String, Duration, Option<String>)>,
+    done: Mutex<Done>,
     begun: Instant,
 }
 
@@ -48,11 +60,9 @@ impl Suite {
         let mut suite = Suite {
             plan: crate::plan(plan).map(Planned::new).collect(),
             scale,
-            came: Vec::new(),
             filter: Vec::new(),
             list: false,
-            skipped: 0,
-            parts: Vec::new(),
+            done: Mutex::default(),
             begun: Instant::now(),
         };
         for arg in args {
@@ -66,6 +76,29 @@ impl Suite {
             println!("1..{}", suite.plan.iter().filter(|planned| suite.selected(&planned.name)).count());
         }
         suite
+    }
+
+    /// Whether parts only say their names.
+    pub fn lists(&self) -> bool {
+        self.list
+    }
+
+    /// Runs these groups, so many of them at a time, each as soon as one before it has ended.
+    pub fn groups(&self, at_a_time: usize, groups: &[Group<'_>]) {
+        let next = AtomicUsize::new(0);
+        let run = || {
+            while let Some(group) = groups.get(next.fetch_add(1, Ordering::Relaxed)) {
+                group(self);
+            }
+        };
+        // Names are listed in one order.
+        let threads = if self.list { 1 } else { at_a_time };
+        std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(run))));
+    }
+
+    /// A part that panics does so outside.
+    fn done(&self) -> MutexGuard<'_, Done> {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether any of these parts is to be run; avoids booting guests for none.
@@ -82,14 +115,14 @@ impl Suite {
     }
 
     /// Runs one part if it is selected. An error or a panic fails it, and with it the suite.
-    pub fn part(&mut self, name: &str, body: impl FnOnce() -> anyhow::Result<()>) {
-        self.came.push(name.to_owned());
+    pub fn part(&self, name: &str, body: impl FnOnce() -> anyhow::Result<()>) {
+        self.done().came.push(name.to_owned());
         if self.list {
             println!("{name}: test");
             return;
         }
         if !self.selected(name) {
-            self.skipped += 1;
+            self.done().skipped += 1;
             return;
         }
         println!("part {name} ...");
@@ -104,24 +137,24 @@ impl Suite {
             None => println!("part {name} ok ({:.1} s)", took.as_secs_f64()),
             Some(why) => println!("part {name} FAILED ({:.1} s)\n{why}\n", took.as_secs_f64()),
         }
-        self.parts.push((name.to_owned(), took, failure));
+        self.done().parts.push((name.to_owned(), took, failure));
     }
 
     /// The differences between the reached parts and the plan, which has each once.
     fn strays(&self) -> Vec<String> {
+        let came = &self.done().came;
         let plan: Vec<String> = self.plan.iter().map(|planned| planned.name.clone()).collect();
         let times = |list: &[String], name: &String| list.iter().filter(|other| *other == name).count();
         let mut strays = Vec::new();
         for name in &plan {
-            match times(&self.came, name) {
+            match times(came, name) {
                 0 => strays.push(format!("{name} is in the plan and did not come")),
                 1 => {}
                 n => strays.push(format!("{name} came {n} times")),
             }
         }
         strays.extend(
-            self.came
-                .iter()
+            came.iter()
                 .filter(|name| times(&plan, name) != 1)
                 .map(|name| format!("{name} is {} times in the plan: expected once", times(&plan, name))),
         );
@@ -129,7 +162,7 @@ impl Suite {
     }
 
     /// Prints the table of times; the exit code for `main`.
-    pub fn finish(self) -> ExitCode {
+    pub fn finish(&self) -> ExitCode {
         let strays = self.strays();
         for stray in &strays {
             println!("NOT AS PLANNED: {stray}");
@@ -137,20 +170,21 @@ impl Suite {
         if self.list {
             return if strays.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         }
+        let Done { parts, skipped, .. } = &*self.done();
         println!("\n{:>8}  part", "seconds");
-        for (name, took, failure) in &self.parts {
+        for (name, took, failure) in parts {
             println!("{:8.1}  {name}{}", took.as_secs_f64(), if failure.is_some() { "  FAILED" } else { "" });
         }
-        let failed = self.parts.iter().filter(|(_, _, failure)| failure.is_some()).count();
+        let failed = parts.iter().filter(|(_, _, failure)| failure.is_some()).count();
         println!(
             "{:8.1}  {} of {} parts, {failed} failed{}",
             self.begun.elapsed().as_secs_f64(),
-            self.parts.len(),
+            parts.len(),
             self.plan.len(),
-            if self.skipped > 0 { format!(", {} not selected", self.skipped) } else { String::new() }
+            if *skipped > 0 { format!(", {skipped} not selected") } else { String::new() }
         );
         // A word that selects no part is an error: nothing was tested.
-        let empty = self.parts.is_empty();
+        let empty = parts.is_empty();
         if empty {
             println!("no part's name contains any of {:?}", self.filter);
         }
@@ -169,7 +203,7 @@ mod tests {
         Suite::new(plan, Scale::Ci, args.iter().map(|a| (*a).to_owned()))
     }
 
-    fn code(suite: Suite) -> String {
+    fn code(suite: &Suite) -> String {
         format!("{:?}", suite.finish())
     }
 
@@ -179,18 +213,40 @@ mod tests {
 
     #[test]
     fn errors_and_panics_fail_the_suite_and_the_rest_still_runs() {
-        let mut s = suite("a\nb\nc", &[]);
+        let s = suite("a\nb\nc", &[]);
         s.part("a", || anyhow::bail!("no"));
         s.part("b", || panic!("oh"));
         s.part("c", || Ok(()));
-        let failures: Vec<_> = s.parts.iter().map(|(_, _, f)| f.as_deref()).collect();
-        assert_eq!(failures, [Some("no"), Some("oh"), None]);
-        assert_eq!(code(s), failure());
+        let failures: Vec<_> = s.done().parts.iter().map(|(_, _, f)| f.clone()).collect();
+        assert_eq!(failures, [Some("no".to_owned()), Some("oh".to_owned()), None]);
+        assert_eq!(code(&s), failure());
+    }
+
+    #[test]
+    fn groups_run_beside_each_other_and_the_parts_of_each_in_order() {
+        let names = ["a1", "a2", "b1", "b2", "c1"];
+        let s = suite(&names.join("\n"), &[]);
+        let both = std::sync::Barrier::new(2);
+        let meet = || {
+            both.wait();
+            Ok(())
+        };
+        let a = |s: &Suite| ["a1", "a2"].iter().for_each(|name| s.part(name, meet));
+        let b = |s: &Suite| ["b1", "b2"].iter().for_each(|name| s.part(name, meet));
+        let c = |s: &Suite| s.part("c1", || Ok(()));
+        s.groups(2, &[&a, &b, &c]);
+        let came = s.done().came.clone();
+        let place = |name: &str| came.iter().position(|other| other == name);
+        assert!(place("a1") < place("a2") && place("b1") < place("b2"), "{came:?}");
+        assert_eq!(code(&s), format!("{:?}", ExitCode::SUCCESS));
+        let listed = suite(&names.join("\n"), &["--list"]);
+        listed.groups(2, &[&a, &b, &c]);
+        assert_eq!(listed.done().came, names);
     }
 
     #[test]
     fn only_what_is_selected_runs() {
-        let mut s = suite("flood\nreset", &["set", "--nocapture"]);
+        let s = suite("flood\nreset", &["set", "--nocapture"]);
         assert!(s.selects(&["flood", "reset"]) && !s.selects(&["flood"]));
         let mut ran = Vec::new();
         for name in ["flood", "reset"] {
@@ -200,7 +256,7 @@ mod tests {
             });
         }
         assert_eq!(ran, ["reset"]);
-        assert_eq!(code(s), format!("{:?}", ExitCode::SUCCESS));
+        assert_eq!(code(&s), format!("{:?}", ExitCode::SUCCESS));
         assert!(!suite("", &["--list"]).selects(&["reset"]));
     }
 
@@ -244,9 +300,9 @@ mod tests {
     #[test]
     fn a_part_that_is_missing_or_new_or_comes_twice_fails_the_suite_though_each_one_passes() {
         let run = |plan: &str, args: &[&str], came: &[&str]| {
-            let mut s = suite(plan, args);
+            let s = suite(plan, args);
             came.iter().for_each(|name| s.part(name, || Ok(())));
-            (s.strays(), code(s) == failure())
+            (s.strays(), code(&s) == failure())
         };
         assert_eq!(run("a\nb", &[], &["b", "a"]), (vec![], false));
         for (plan, came, why) in [

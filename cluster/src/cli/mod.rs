@@ -19,7 +19,7 @@ pub use terminal::readable;
 
 use crate::report::{self, Files};
 use crate::rundir::ClusterName;
-use crate::{Error, Net, Processes, Result, Settings, User};
+use crate::{Error, MachineLock, Net, Processes, Result, Settings, User};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use context::complain;
 use std::ffi::OsString;
@@ -247,7 +247,7 @@ fn execute(mut cli: Cli, args: &[OsString], detached: bool) -> Result<u8> {
     let fast = |settings: Settings| {
         let mut context = context(settings)?;
         context.settings.processes.get_or_insert(Processes::One);
-        context.beside = std::env::var_os("TELEGRAPHOS_EXCLUSIVE").is_none();
+        context.beside = std::env::var_os(MachineLock::VARIABLE).is_none();
         Ok::<_, Error>(context)
     };
     let networked = |settings: Settings| {

@@ -22,7 +22,7 @@ Usage: tg-net serve [--pause MS]     answers the others, on port 7700; reads not
        tg-net bulk ADDRESS MIB       sends so much by TCP, of which each byte is checked there
        tg-net measure ADDRESS        round trips by TCP and UDP, and bulk by TCP
        tg-net hear COUNT             waits for numbered broadcasts, of which none may be lost or come twice
-       tg-net call COUNT             sends them, from 8 to 400 bytes; as root
+       tg-net call COUNT NODES       sends them to so many other nodes, from 8 to 400 bytes; as root
        tg-net counters [DEVICE]      what the driver counts (as `ethtool -S`)
        tg-net hostile NODE           connects to a node's tg0 as another tg0 would, and writes garbage there
        tg-net deaf NODE              connects so, and reads nothing; at a line of its input, stores that end the node's
@@ -60,7 +60,7 @@ pub(crate) fn run(mut line: Line) -> Outcome<()> {
         }
         ["measure", to] => measure(address(to)?),
         ["hear", count] => hear(cli::number("COUNT", count)?),
-        ["call", count] => call(cli::number("COUNT", count)?),
+        ["call", count, nodes] => call(cli::number("COUNT", count)?, cli::number("NODES", nodes)?),
         ["counters"] => counters("tg0"),
         ["counters", device] => counters(device),
         ["hostile", node] => hostile(cli::number("NODE", node)?),
@@ -233,8 +233,8 @@ fn numbered(n: u64) -> Vec<u8> {
 }
 
 /// Sends them, and says how many other frames to groups have left `tg0` meanwhile, which are the kernel's own, and how
-/// many nodes the driver has brought frames to groups to.
-fn call(count: u64) -> Outcome<()> {
+/// many nodes the driver has brought frames to groups to: once that is each frame to each node, or has not become so.
+fn call(count: u64, nodes: u64) -> Outcome<()> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(failed("UDP"))?;
     socket.set_broadcast(true).map_err(failed("UDP"))?;
     let mut others = Groups::of("tg0")?;
@@ -244,18 +244,14 @@ fn call(count: u64) -> Outcome<()> {
         socket.send_to(&numbered(n), EVERYBODY).map_err(failed("UDP"))?;
         others.count()?;
     }
-    // Both of one moment in which no frame is on its way.
     let begun = Instant::now();
-    let mut last = (others.count()?, reached()?);
     loop {
-        std::thread::sleep(Duration::from_millis(100));
-        let now = (others.count()?, reached()?);
-        if now == last {
-            println!("others={} reached={}", now.0, now.1 - before);
+        let (others, reached) = (others.count()?, reached()? - before);
+        if reached == (count + others) * nodes || begun.elapsed() > PATIENCE {
+            println!("others={others} reached={reached}");
             return Ok(());
         }
-        last = now;
-        cli::check(begun.elapsed() < PATIENCE, || format!("frames to groups leave without end: {now:?} by now"))?;
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
