@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Helpers of the whole-system tests in `parts/`.
 //!
-//! - [`Suite`] runs named parts, a [`Group`] of them one after the other, prints the time of each, and continues after a failure.
+//! - [`Suite`] runs named parts, a [`Group`] of them one after the other, prints the time of each, and continues after
+//!   a failure.
 //! - [`plan`] reads the lists of names that must not become shorter.
 //! - [`lspci`] makes the listing of a board comparable.
 #![forbid(unsafe_code)]
