@@ -27,8 +27,8 @@ pub enum Programs {
     /// All of them, and the library for programs of other roots.
     #[default]
     All,
-    /// What guests need to come up and to take commands, and `tg-demo`: so the first look at the project compiles a
-    /// third.
+    /// What guests need to come up and to take commands, and `tg-demo`: so a first look at the project waits for a
+    /// quarter of the compilation.
     Demo,
 }
 

@@ -215,8 +215,7 @@ fn trees(clusters: &Clusters<'_>, dir: &Path) -> Result<()> {
 /// A second cluster, of which QEMU is killed: it ends by itself, and says why until it is removed.
 fn killed_beside(clusters: &Clusters<'_>) -> Result<()> {
     let with = |args: &[&'static str]| -> Vec<&'static str> { [args, &BESIDE].concat() };
-    let mut up = clusters.command(&with(&["up", "-d", "--nodes", "1"]));
-    ends(&mut up, 0)?;
+    clusters.run(&with(&["up", "-d", "--nodes", "1"]), 0)?;
     let all = processes_of(clusters.0);
     let is_it = |line: &str| line.contains("up.beside") && line.contains("-machine");
     let (pid, _) = all.iter().find(|(_, line)| is_it(line)).with_context(|| format!("no QEMU: {all:?}"))?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The whole system on real guests. One cluster of four is booted once and goes through everything in order: first what
-//! leaves it whole, then the accidents. Beside it run groups of parts that have other clusters, two at a time.
+//! leaves it whole, then the accidents. Other groups of parts have other clusters; two groups run at a time.
 //!
 //! `cargo test -p telegraphos-system -- WORD` runs only the parts with names that contain the word;
 //! `TELEGRAPHOS_SCALE=full` makes the tests of endurance as long as promised, and runs the parts that `plan.txt` keeps
@@ -41,7 +41,7 @@ mod whole;
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
-use std::sync::{Mutex, PoisonError};
+use std::sync::OnceLock;
 use telegraphos_cluster::{Builder, Cluster, MachineLock, Net, Processes, ProgressMode, Settings, User};
 use telegraphos_images::{KernelChoice, KernelSeries, Mistake, Progress, Store};
 use telegraphos_system::Suite;
@@ -66,8 +66,15 @@ fn main() -> ExitCode {
     let scale = Scale::from_env();
     let suite = Suite::new(include_str!("plan.txt"), scale, std::env::args().skip(1));
     // Of all clusters of this test, and of its commands: see `command`.
-    let _machine = if suite.lists() { None } else { Some(MachineLock::acquire(ProgressMode::Plain)) };
-    let newest = Mutex::new(None);
+    let machine = if suite.lists() { Ok(None) } else { MachineLock::acquire(ProgressMode::Plain).map(Some) };
+    let _machine = match machine {
+        Ok(machine) => machine,
+        Err(e) => {
+            eprintln!("{e}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let newest = OnceLock::new();
     // One cluster leaves a part of two processors idle. At full scale some parts are about limits of time.
     suite.groups(
         scale.pick(2, 1),
@@ -97,14 +104,13 @@ fn main() -> ExitCode {
             &|suite| {
                 suite.part("kernel_newest_reported", || {
                     let report = whole::newest_kernel(scale)?;
-                    *newest.lock().unwrap_or_else(PoisonError::into_inner) = Some(report);
-                    Ok(())
+                    newest.set(report).map_err(|_| anyhow::anyhow!("it came twice"))
                 })
             },
         ],
     );
     let code = suite.finish();
-    if let Some(report) = newest.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    if let Some(report) = newest.get() {
         println!("newest kernel (does not gate): {report}");
     }
     code

@@ -27,8 +27,6 @@ pub struct Rings {
     /// Ends that have not arrived at their node: node, peer, ring.
     coming: BTreeSet<(u16, u16, [u64; 2])>,
     ways: BTreeMap<Way, VecDeque<(Frame, Option<Loan>)>>,
-    /// They carry loans, as those within a process.
-    lends: bool,
     /// Nodes that something looks at, so that nothing may pass beside the switch.
     pub observed: BTreeSet<u16>,
     /// Packets that passed by rings.
@@ -58,7 +56,6 @@ impl Cluster {
             open: BTreeMap::new(),
             coming: BTreeSet::new(),
             ways: BTreeMap::new(),
-            lends: self.block > STREAM_BLOCK,
             observed: BTreeSet::new(),
             packets: 0,
             restless,
@@ -131,15 +128,21 @@ impl Cluster {
         rings.coming.remove(&(id, node, of));
         if accepts && !rings.unable.contains(&(id, node)) {
             rings.open.insert((id, node), of);
-            let lends = rings.lends;
+            let lends = self.rings_lend();
             self.event(id, Event::Ring { peer: node, what: RingEvent::Up { incarnation, own, credits, lends } });
         }
     }
 
+    /// Rings carry loans, as those within a process.
+    fn rings_lend(&self) -> bool {
+        self.block > STREAM_BLOCK
+    }
+
     pub(super) fn ring_send(&mut self, from: u16, to: u16, frame: Frame, loan: Option<Loan>) {
+        let lends = self.rings_lend();
         let Some(rings) = &mut self.rings else { panic!("there are no rings") };
         let Some(of) = rings.open.get(&(from, to)).copied() else { panic!("node {from} has no ring to {to}") };
-        assert!(loan.is_none() || rings.lends, "{loan:?} beside {frame:?} leaves the process");
+        assert!(loan.is_none() || lends, "{loan:?} beside {frame:?} leaves the process");
         rings.packets += u64::from(matches!(frame, Frame::Packet(_)));
         let way = Way { from, to, of };
         push(rings.ways.entry(way).or_default(), (frame, loan), Choice::Ring(way), &mut self.ready);

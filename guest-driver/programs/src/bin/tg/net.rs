@@ -233,7 +233,8 @@ fn numbered(n: u64) -> Vec<u8> {
 }
 
 /// Sends them, and says how many other frames to groups have left `tg0` meanwhile, which are the kernel's own, and how
-/// many nodes the driver has brought frames to groups to: once that is each frame to each node, or has not become so.
+/// many nodes the driver has brought frames to groups to: as soon as each frame has reached each node, or none has
+/// reached any for two seconds.
 fn call(count: u64, nodes: u64) -> Outcome<()> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(failed("UDP"))?;
     socket.set_broadcast(true).map_err(failed("UDP"))?;
@@ -244,12 +245,15 @@ fn call(count: u64, nodes: u64) -> Outcome<()> {
         socket.send_to(&numbered(n), EVERYBODY).map_err(failed("UDP"))?;
         others.count()?;
     }
-    let begun = Instant::now();
+    let (mut last, mut since) = (0, Instant::now());
     loop {
         let (others, reached) = (others.count()?, reached()? - before);
-        if reached == (count + others) * nodes || begun.elapsed() > PATIENCE {
+        if reached == (count + others) * nodes || reached == last && since.elapsed() > Duration::from_secs(2) {
             println!("others={others} reached={reached}");
             return Ok(());
+        }
+        if reached != last {
+            (last, since) = (reached, Instant::now());
         }
         std::thread::sleep(Duration::from_millis(20));
     }
