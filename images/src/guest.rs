@@ -100,8 +100,9 @@ impl Store {
     pub fn guest(&self, options: impl Into<BootOptions>) -> Result<Guest> {
         let options = options.into();
         let (kernel, mut initrd, mounts) = self.checked(&options)?;
-        let tools = self.tools(options.programs)?;
-        let (root, mut manifest, without_driver, drivers) = self.image(&kernel, &tools, options.programs)?;
+        let programs = options.programs.to_build()?;
+        let tools = self.tools(programs)?;
+        let (root, mut manifest, without_driver, drivers) = self.image(&kernel, &tools, programs)?;
         let symbols = match &options.kernel {
             KernelChoice::Own(path) => own::symbols(path),
             _ => None,

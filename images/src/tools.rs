@@ -19,6 +19,8 @@ const PLUGIN: &str = "telegraphos-plugin";
 const INTERFACE_7: Version = Version { major: 11, minor: 1, micro: 0 };
 /// The first QEMU with interface 4.
 const INTERFACE_4: Version = Version { major: 9, minor: 2, micro: 0 };
+/// The target directory of the guest's programs, in that of the workspace.
+const GUEST: &str = "guest";
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Which of our own programs a boot root has. Guests wait for those that are not built yet.
@@ -28,8 +30,17 @@ pub enum Programs {
     #[default]
     All,
     /// What guests need to come up and to take commands, and `tg-demo`: so a first look at the project waits for a
-    /// quarter of the compilation.
+    /// quarter of the compilation. All of them where they have been built already.
     Demo,
+}
+
+impl Programs {
+    /// What there is to build. The library `telegraphos` is in a file of the same name with and without the features
+    /// of the other programs: after the one the other would be built anew, with all that uses it.
+    pub(crate) fn to_build(self) -> Result<Programs> {
+        let built = target_directory(GUEST)?.join(TARGET).join("guest/tg");
+        Ok(if built.exists() { Programs::All } else { self })
+    }
 }
 
 /// Where the project's sources are: `$TELEGRAPHOS_SOURCE`, else where this crate was built.
@@ -76,22 +87,25 @@ pub fn nested_cargo() -> Result<Command> {
     Ok(command)
 }
 
+/// A target directory of a nested cargo, of this name.
+fn target_directory(name: &str) -> Result<PathBuf> {
+    // A relative one starts where the outer cargo was started, which is unknown here.
+    let outer = environment("CARGO_TARGET_DIR").filter(|dir| dir.is_absolute());
+    Ok(outer.unwrap_or(source_root()?.join("target")).join(name))
+}
+
 /// The nested cargo that builds the guest's programs, with the profile that the workspace has for them, for a target
 /// directory of this name.
 pub(crate) fn cargo(target: &str) -> Result<Command> {
-    let root = source_root()?;
-    // A relative one starts where the outer cargo was started, which is unknown here.
-    let outer = environment("CARGO_TARGET_DIR").filter(|dir| dir.is_absolute());
-    let target = outer.unwrap_or_else(|| root.join("target")).join(target);
     let mut command = nested_cargo()?;
     command.args(["build", "--profile=guest", "--locked", "--message-format=json-render-diagnostics", "--target-dir"]);
-    command.arg(&target);
+    command.arg(target_directory(target)?);
     Ok(command)
 }
 
 /// A nested cargo that builds the guest's programs; what is to be built of them, as `--bins`, is missing.
 pub fn guest_programs(programs: Programs) -> Result<Command> {
-    let mut command = cargo("guest")?;
+    let mut command = cargo(GUEST)?;
     command.env("RUSTFLAGS", "-C target-feature=+crt-static").args(["--target", TARGET]);
     let packages = match programs {
         Programs::All => &PACKAGES[..],
