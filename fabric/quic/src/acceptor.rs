@@ -7,13 +7,15 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
-use telegraphos_transport::{Acceptor, AcceptorStatistics, HostPort, OpenError, SharedSocket, Transport, Waker, lock};
+use telegraphos_transport::{
+    Acceptor, AcceptorStatistics, HostPort, OpenError, SharedSocket, Transport, Waker, lock, scheme,
+};
 
 use crate::config::Engine;
 use crate::driver::{Driver, Shared};
 use crate::transport::QuicTransport;
 use crate::udp::Udp;
-use crate::{Options, SCHEME, resolve};
+use crate::{Options, resolve};
 
 /// A listening UDP socket. Accepted transports keep the socket and continue after the acceptor was dropped.
 #[derive(Debug)]
@@ -29,7 +31,7 @@ impl QuicAcceptor {
     /// # Errors
     /// The address cannot be listened at, a certificate cannot be used, or the process is out of descriptors.
     pub fn bind(at: &HostPort, options: &Options) -> Result<QuicAcceptor, OpenError> {
-        let address = format!("{SCHEME}:{at}");
+        let address = format!("{}:{at}", scheme::QUIC);
         let refused = |why: io::Error, hint: &str| OpenError::listen(&address, why, hint);
         let to = resolve(at).map_err(|e| refused(e, "name an address of this host"))?;
         let engine = Engine::new(options, to).and_then(|engine| engine.listening().map(|c| (engine, c)));

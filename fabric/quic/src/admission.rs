@@ -17,7 +17,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use telegraphos_accounts::{Exhausted, Rate, Rates, Shares, Slots};
 
-use crate::credentials::Peer;
+use crate::Peer;
 use crate::entry::Key;
 
 /// Handshakes at a time of all addresses that are not configured, and of one of them.
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn where_a_peer_was_authenticated_is_configured_and_only_its_last_address() {
         let mut admission = Admission::new(1, []);
-        let peer: Peer = "a".parse().unwrap();
+        let peer = Peer::Name("a".into());
         assert!(admission.must_validate(address(1)));
         admission.admit(1, address(1), 0).unwrap();
         admission.authenticated(1, &peer, address(1));

@@ -8,6 +8,7 @@ use quinn_proto::crypto::rustls::QuicClientConfig;
 use telegraphos_transport::{Acceptor, HostPort, SharedSocket, Transport, Waker};
 
 use crate::config::{ALPN, Engine};
+use crate::credentials::load;
 use crate::driver::Driver;
 use crate::udp::Udp;
 use crate::{Options, QuicAcceptor, QuicTransport};
@@ -23,7 +24,7 @@ fn refusal(shows: bool, protocol: &[u8]) -> (String, telegraphos_transport::Acce
     let options = Options::new(telegraphos_transport::Options::default(), Some(quic.clone()));
     let mut acceptor = QuicAcceptor::bind(&HostPort { host: "127.0.0.1".to_owned(), port: 0 }, &options).unwrap();
     let engine = Engine::new(&options, acceptor.local()).unwrap();
-    let credentials = quic.load().unwrap();
+    let credentials = load(&quic).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let tls = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])

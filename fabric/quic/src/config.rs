@@ -14,7 +14,8 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::PrivateKeyDer;
 use sha2::{Digest, Sha256};
 
-use crate::credentials::{Credentials, CredentialsError, QuicOptions};
+use crate::QuicOptions;
+use crate::credentials::{Credentials, CredentialsError, load, mismatch};
 use crate::options::Options;
 use crate::verify::PeerVerifier;
 
@@ -102,7 +103,7 @@ impl Engine {
     /// Reads the files that `options` name. `at`: the address that this end listens at or connects to.
     pub(crate) fn new(options: &Options, at: SocketAddr) -> Result<Engine, CredentialsError> {
         let quic = options.quic.as_ref().ok_or_else(|| CredentialsError(MISSING.to_owned()))?;
-        let credentials = quic.load()?;
+        let credentials = load(quic)?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let verifier = PeerVerifier::new(quic.peers.clone(), credentials.authorities.clone(), &provider)
             .map_err(CredentialsError::tls)?;
@@ -128,7 +129,7 @@ impl Engine {
             .dangerous() // only because the verifier is not the library's
             .with_custom_certificate_verifier(self.verifier.clone())
             .with_client_auth_cert(credentials.chain.clone(), credentials.key.clone_key())
-            .map_err(|e| options.mismatch(&e))?;
+            .map_err(|e| mismatch(options, &e))?;
         tls.alpn_protocols = vec![ALPN.to_vec()];
         // SNI would show the name to everyone on the path, and is not needed.
         tls.enable_sni = false;
@@ -147,7 +148,7 @@ impl Engine {
             .map_err(CredentialsError::tls)?
             .with_client_cert_verifier(self.verifier.clone())
             .with_single_cert(credentials.chain.clone(), credentials.key.clone_key())
-            .map_err(|e| options.mismatch(&e))?;
+            .map_err(|e| mismatch(options, &e))?;
         tls.alpn_protocols = vec![ALPN.to_vec()];
         // No resumption: each connection is authenticated anew.
         tls.send_tls13_tickets = 0;

@@ -1,79 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The identity of this process and the peers that it accepts: options, and the files they name.
+//! The identity of this process and the peers that it accepts: the files that [`QuicOptions`] names.
 
 use std::fmt;
 use std::io;
-use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use telegraphos_transport::{PIN, Peer, QuicOptions};
 
 /// The longest file read as a certificate or key, in bytes.
 const LONGEST: u64 = 1 << 20;
 
-/// The identity of this process, and the peers that it accepts. Each end checks the other.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QuicOptions {
-    /// File with this process's certificate in PEM, and any intermediate certificates.
-    pub certificate: PathBuf,
-    /// File with its private key in PEM, readable by its owner only.
-    pub key: PathBuf,
-    /// File with the certificates of the CAs, in PEM, that sign the peers' certificates. Needed for peers given by
-    /// name.
-    pub peers_ca: Option<PathBuf>,
-    /// The peers that are accepted: when connecting the one that is expected, when listening all that may connect.
-    pub peers: Vec<Peer>,
-    /// Addresses from which peers connect, as far as they are known when listening: handshakes from there have a
-    /// guaranteed share. Those from which a peer was authenticated last have one, too.
-    pub addresses: Vec<IpAddr>,
-}
-
-/// A peer that is accepted.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Peer {
-    /// By a name in its certificate (a DNS name among the subject's alternative names), signed by one of the CAs.
-    Name(String),
-    /// By the SHA-256 of its certificate alone, whatever its signer and age.
-    Pinned([u8; 32]),
-}
-
-/// How a pinned peer is written: `sha256:` and 64 hexadecimal digits, colons between them allowed.
-const PIN: &str = "sha256:";
-
-impl std::str::FromStr for Peer {
-    type Err = CredentialsError;
-
-    fn from_str(text: &str) -> Result<Peer, CredentialsError> {
-        let wrong = || {
-            let expected = "expected a name as in a certificate (host-b), or sha256: and 64 hexadecimal digits";
-            CredentialsError(format!("{text:?} is no peer: {expected}"))
+/// The peer of this text: a name as in a certificate, or [`PIN`] and 64 hexadecimal digits, colons between them
+/// allowed.
+pub fn peer(text: &str) -> Result<Peer, CredentialsError> {
+    let wrong = || {
+        let expected = "expected a name as in a certificate (host-b), or sha256: and 64 hexadecimal digits";
+        CredentialsError(format!("{text:?} is no peer: {expected}"))
+    };
+    let Some(digits) = text.strip_prefix(PIN) else {
+        return match ServerName::try_from(text) {
+            Ok(ServerName::DnsName(_)) => Ok(Peer::Name(text.to_owned())),
+            _ => Err(wrong()),
         };
-        let Some(digits) = text.strip_prefix(PIN) else {
-            return match ServerName::try_from(text) {
-                Ok(ServerName::DnsName(_)) => Ok(Peer::Name(text.to_owned())),
-                _ => Err(wrong()),
-            };
-        };
-        let digits: Option<Vec<u8>> =
-            digits.chars().filter(|c| *c != ':').map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
-        let digits: [u8; 64] = digits.and_then(|digits| digits.try_into().ok()).ok_or_else(wrong)?;
-        Ok(Peer::Pinned(std::array::from_fn(|at| digits[2 * at] << 4 | digits[2 * at + 1])))
-    }
-}
-
-impl fmt::Display for Peer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Peer::Name(name) => f.write_str(name),
-            Peer::Pinned(pin) => {
-                f.write_str(PIN)?;
-                pin.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-            }
-        }
-    }
+    };
+    let digits: Option<Vec<u8>> =
+        digits.chars().filter(|c| *c != ':').map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
+    let digits: [u8; 64] = digits.and_then(|digits| digits.try_into().ok()).ok_or_else(wrong)?;
+    Ok(Peer::Pinned(std::array::from_fn(|at| digits[2 * at] << 4 | digits[2 * at + 1])))
 }
 
 /// Why authentication cannot be set up: what is wrong, and what to do.
@@ -144,37 +101,35 @@ fn key(path: &Path) -> Result<PrivateKeyDer<'static>, CredentialsError> {
         .map_err(|e| CredentialsError::content(KEY, path, format_args!("holds no private key in PEM: {e}")))
 }
 
-impl QuicOptions {
-    /// Reads and checks the files. Fails for the first that is wrong.
-    pub(crate) fn load(&self) -> Result<Credentials, CredentialsError> {
-        if self.peers.is_empty() {
-            let expected = "say the name in the certificate of the other end, or its sha256:FINGERPRINT";
-            return Err(CredentialsError(format!("no peer was named: {expected}")));
-        }
-        let mut authorities = RootCertStore::empty();
-        if let Some(path) = &self.peers_ca {
-            for certificate in certificates(CA, path)? {
-                authorities
-                    .add(certificate)
-                    .map_err(|e| CredentialsError::content(CA, path, format_args!("cannot be used: {e}")))?;
-            }
-        } else if let Some(name) = self.peers.iter().find(|peer| matches!(peer, Peer::Name(_))) {
-            let missing = "but no CA to check it with: give the file of the CA's certificate";
-            return Err(CredentialsError(format!("the peer {name} is given by name, {missing}")));
-        }
-        Ok(Credentials { chain: certificates(CERTIFICATE, &self.certificate)?, key: key(&self.key)?, authorities })
+/// Reads and checks the files. Fails for the first that is wrong.
+pub(crate) fn load(options: &QuicOptions) -> Result<Credentials, CredentialsError> {
+    if options.peers.is_empty() {
+        let expected = "say the name in the certificate of the other end, or its sha256:FINGERPRINT";
+        return Err(CredentialsError(format!("no peer was named: {expected}")));
     }
-
-    /// The error for what the TLS library refuses of certificate and key together.
-    pub(crate) fn mismatch(&self, error: &rustls::Error) -> CredentialsError {
-        match error {
-            rustls::Error::InconsistentKeys(_) => {
-                let certificate = self.certificate.display();
-                let why = format!("is not the key of the certificate {certificate}: name the two that belong together");
-                CredentialsError::content(KEY, &self.key, why)
-            }
-            other => CredentialsError::tls(other),
+    let mut authorities = RootCertStore::empty();
+    if let Some(path) = &options.peers_ca {
+        for certificate in certificates(CA, path)? {
+            authorities
+                .add(certificate)
+                .map_err(|e| CredentialsError::content(CA, path, format_args!("cannot be used: {e}")))?;
         }
+    } else if let Some(name) = options.peers.iter().find(|peer| matches!(peer, Peer::Name(_))) {
+        let missing = "but no CA to check it with: give the file of the CA's certificate";
+        return Err(CredentialsError(format!("the peer {name} is given by name, {missing}")));
+    }
+    Ok(Credentials { chain: certificates(CERTIFICATE, &options.certificate)?, key: key(&options.key)?, authorities })
+}
+
+/// The error for what the TLS library refuses of certificate and key together.
+pub(crate) fn mismatch(options: &QuicOptions, error: &rustls::Error) -> CredentialsError {
+    match error {
+        rustls::Error::InconsistentKeys(_) => {
+            let certificate = options.certificate.display();
+            let why = format!("is not the key of the certificate {certificate}: name the two that belong together");
+            CredentialsError::content(KEY, &options.key, why)
+        }
+        other => CredentialsError::tls(other),
     }
 }
 
@@ -186,14 +141,14 @@ mod tests {
     fn peers_are_written_as_they_are_read() {
         let pin = format!("{PIN}{}", "0aF9".repeat(16));
         for text in ["host-b", "process_1.cluster", &pin.to_lowercase()] {
-            assert_eq!(text.parse::<Peer>().unwrap().to_string(), text);
+            assert_eq!(peer(text).unwrap().to_string(), text);
         }
         let colons = format!("{PIN}{}", vec!["0A"; 32].join(":"));
-        assert_eq!(colons.parse::<Peer>().unwrap(), Peer::Pinned([10; 32]));
+        assert_eq!(peer(&colons).unwrap(), Peer::Pinned([10; 32]));
         for text in
             ["", "a b", "-", "10.0.0.1", "sha256:", "sha256:12", &format!("{PIN}{}", "zz".repeat(32)), "sha256:é"]
         {
-            let error = text.parse::<Peer>().unwrap_err().to_string();
+            let error = peer(text).unwrap_err().to_string();
             assert!(error.contains(&format!("{text:?} is no peer")), "{error}");
         }
     }

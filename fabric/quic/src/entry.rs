@@ -9,7 +9,7 @@ use quinn_proto::{
 };
 use telegraphos_transport::{Received, Waker};
 
-use crate::credentials::Peer;
+use crate::Peer;
 use crate::ending::{Ending, ending};
 
 /// Microseconds that a handshake which a client began may take.

@@ -43,7 +43,7 @@ mod verify;
 pub use acceptor::QuicAcceptor;
 #[cfg(feature = "bugs")]
 pub use bugs::Bug;
-pub use credentials::{CredentialsError, Peer, QuicOptions};
+pub use credentials::{CredentialsError, peer};
 pub use options::Options;
 pub use transport::QuicTransport;
 
@@ -51,13 +51,11 @@ use std::io;
 use std::net::SocketAddr;
 
 use telegraphos_transport::HostPort;
+pub use telegraphos_transport::{Peer, QuicOptions};
 
 /// What tests of the whole crate have in common is used by those inside, too.
 #[cfg(test)]
 extern crate self as telegraphos_quic;
-
-/// The word before the first colon of an address: `quic:HOST:PORT`.
-pub const SCHEME: &str = "quic";
 
 /// The first socket address of a host.
 fn resolve(at: &HostPort) -> io::Result<SocketAddr> {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How QUIC connections are made.
 
+use crate::QuicOptions;
 #[cfg(feature = "bugs")]
 use crate::bugs::Bug;
-use crate::credentials::QuicOptions;
 
 /// How QUIC connections are made.
 #[derive(Clone, Debug, Default)]

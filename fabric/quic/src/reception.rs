@@ -11,9 +11,9 @@ use telegraphos_accounts::{Account, Shares};
 use telegraphos_link::limit::Limiter;
 use telegraphos_transport::{AcceptorStatistics, Waker};
 
+use crate::Peer;
 use crate::admission::Admission;
 use crate::config::Engine;
-use crate::credentials::Peer;
 use crate::ending::Ending;
 use crate::entry::Key;
 

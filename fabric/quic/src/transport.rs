@@ -7,13 +7,15 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
 use telegraphos_transport::faults::LinkFaults;
-use telegraphos_transport::{HostPort, OpenError, Received, SharedSocket, Transport, TransportStatistics, Waker, lock};
+use telegraphos_transport::{
+    HostPort, OpenError, Received, SharedSocket, Transport, TransportStatistics, Waker, lock, scheme,
+};
 
 use crate::config::Engine;
 use crate::driver::{Driver, Shared};
 use crate::entry::Key;
 use crate::udp::Udp;
-use crate::{Options, SCHEME, resolve};
+use crate::{Options, resolve};
 
 /// One end of a QUIC connection. It exists before its handshake is complete when connecting (until then it takes no
 /// bytes), and only after it when accepted.
@@ -30,7 +32,7 @@ impl QuicTransport {
     /// # Errors
     /// The name cannot be resolved, a certificate cannot be used, or the process is out of descriptors or ports.
     pub fn connect(at: &HostPort, options: &Options) -> Result<QuicTransport, OpenError> {
-        let address = format!("{SCHEME}:{at}");
+        let address = format!("{}:{at}", scheme::QUIC);
         let refused = |why: io::Error, hint: &str| OpenError::connect(&address, why, hint);
         let to = resolve(at).map_err(|e| refused(e, "name a host in the hosts file or at the name server"))?;
         let engine = Engine::new(options, to).and_then(|engine| engine.connecting().map(|c| (engine, c)));

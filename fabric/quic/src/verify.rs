@@ -12,7 +12,7 @@ use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
 use sha2::{Digest, Sha256};
 
-use crate::credentials::Peer;
+use crate::Peer;
 
 /// Checks the certificate of the other end, client or server: it must be one of the peers, by pin, or by CA and name.
 #[derive(Debug)]

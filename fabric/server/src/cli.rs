@@ -44,10 +44,12 @@ struct Cli {
     /// Write a drawing of the checked topology: FILE.svg, or FILE.dot for Graphviz
     #[arg(long, value_name = "FILE", requires = "check")]
     draw: Option<PathBuf>,
+    #[cfg(feature = "quic")]
     #[command(subcommand)]
     command: Option<Command>,
 }
 
+#[cfg(feature = "quic")]
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// Make certificates and keys for trunks between hosts
@@ -84,6 +86,7 @@ pub fn cli_main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(code) => return code,
     };
+    #[cfg(feature = "quic")]
     if let Some(Command::Keys(keys)) = &cli.command {
         command::start(None, None, None);
         return command::exit_code(keys.run());

@@ -17,7 +17,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
 };
-use telegraphos_quic::Peer;
+use telegraphos_quic::{Peer, peer};
 use time::{Duration, OffsetDateTime};
 
 /// Days for which a CA is valid.
@@ -105,7 +105,7 @@ fn good_name(name: &str) -> bool {
     name != CA
         && name.len() <= 64
         && name.chars().all(plain)
-        && matches!(name.parse::<Peer>(), Ok(Peer::Name(parsed)) if parsed == name)
+        && matches!(peer(name), Ok(Peer::Name(parsed)) if parsed == name)
 }
 
 /// Makes a certificate and a key for the process `name` of the cluster in `dir`, valid for `days` days.
@@ -212,7 +212,7 @@ mod tests {
             certificate: dir.join(format!("{name}.pem")),
             key: dir.join(format!("{name}.key")),
             peers_ca: Some(dir.join("ca.pem")),
-            peers: vec![peer.parse().unwrap()],
+            peers: vec![super::peer(peer).unwrap()],
             addresses: Vec::new(),
         };
         Options { quic: Some(quic), ..Options::default() }

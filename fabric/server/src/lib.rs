@@ -17,6 +17,7 @@
 pub mod check;
 mod cli;
 pub mod control;
+#[cfg(feature = "quic")]
 pub mod keys;
 pub mod metrics;
 mod peer;

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 use telegraphos_capture::{CaptureOptions, Link};
-use telegraphos_quic::QuicOptions;
 use telegraphos_service::logging::LogFormat;
 use telegraphos_service::settings::SettingsError;
+use telegraphos_transport::QuicOptions;
 use telegraphos_transport::faults::Schedule;
 use telegraphos_wire::WindowLayout;
 

@@ -9,3 +9,5 @@ pub const RING: &str = "ring";
 pub const UNIX_DATAGRAM: &str = "unix-datagram";
 /// RDP over UDP: `udp:HOST:PORT`.
 pub const UDP: &str = "udp";
+/// QUIC, by `telegraphos-quic`: `quic:HOST:PORT`.
+pub const QUIC: &str = "quic";

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, date_time_ymd,
 };
-use telegraphos_quic::{Peer, QuicOptions};
+use telegraphos_quic::{QuicOptions, peer};
 
 /// The CA of a cluster, and a directory for its files.
 pub(crate) struct Cluster {
@@ -52,7 +52,7 @@ impl Cluster {
             certificate: write(&self.path(&format!("{name}.pem")), &certificate.pem()),
             key: write(&self.path(&format!("{name}.key")), &key.serialize_pem()),
             peers_ca: Some(self.path("ca.pem")),
-            peers: peers.iter().map(|peer| peer.parse::<Peer>().unwrap()).collect(),
+            peers: peers.iter().map(|text| peer(text).unwrap()).collect(),
             addresses: Vec::new(),
         }
     }

@@ -40,7 +40,7 @@ impl Address {
             Address::Ring(_) => scheme::RING,
             Address::UnixDatagram(_) => scheme::UNIX_DATAGRAM,
             Address::Udp(_) => scheme::UDP,
-            Address::Quic(_) => telegraphos_quic::SCHEME,
+            Address::Quic(_) => scheme::QUIC,
         }
     }
 }
@@ -75,7 +75,7 @@ impl FromStr for Address {
             scheme::RING => path().map(Address::Ring),
             scheme::UNIX_DATAGRAM => path().map(Address::UnixDatagram),
             scheme::UDP => rest.parse().map(Address::Udp).map_err(wrong),
-            telegraphos_quic::SCHEME => rest.parse().map(Address::Quic).map_err(wrong),
+            scheme::QUIC => rest.parse().map(Address::Quic).map_err(wrong),
             other => Err(wrong(format!("there is no transport {other:?}"))),
         }
     }

@@ -11,6 +11,7 @@
 
 mod address;
 mod open;
+mod quic;
 
 pub use address::{Address, AddressError};
 pub use open::{Options, connect, listen};

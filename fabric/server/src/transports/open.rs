@@ -3,14 +3,13 @@
 
 use std::io;
 
-use telegraphos_quic::{QuicAcceptor, QuicOptions, QuicTransport};
 use telegraphos_transport::faults::{FaultyAcceptor, FaultyTransport};
 use telegraphos_transport::{
-    Acceptor, DatagramAcceptor, DatagramAddress, DatagramTransport, OpenError, RingAcceptor, RingTransport, Transport,
-    UnixAcceptor, UnixTransport,
+    Acceptor, DatagramAcceptor, DatagramAddress, DatagramTransport, OpenError, QuicOptions, RingAcceptor,
+    RingTransport, Transport, UnixAcceptor, UnixTransport,
 };
 
-use super::Address;
+use super::{Address, quic};
 
 /// How connections are made. Start from the default and change fields.
 #[derive(Clone, Debug, Default)]
@@ -21,12 +20,6 @@ pub struct Options {
     pub quic: Option<QuicOptions>,
     /// Whether `udp:` may leave this host, where everybody on the way can read, forge and inject what it carries.
     pub allow_insecure: bool,
-}
-
-impl Options {
-    fn for_quic(&self) -> telegraphos_quic::Options {
-        telegraphos_quic::Options::new(self.common.clone(), self.quic.clone())
-    }
 }
 
 /// What is reliable by itself has its faults above it.
@@ -74,7 +67,7 @@ pub fn listen(address: &Address, options: &Options) -> Result<Box<dyn Acceptor>,
         Address::Ring(path) => Ok(accepting(RingAcceptor::bind(path, common)?, options)),
         Address::Udp(at) => Ok(Box::new(datagrams(DatagramAddress::Udp(at.clone()))?)),
         Address::UnixDatagram(path) => Ok(Box::new(datagrams(DatagramAddress::Unix(path.clone()))?)),
-        Address::Quic(at) => Ok(Box::new(QuicAcceptor::bind(at, &options.for_quic())?)),
+        Address::Quic(at) => quic::listen(at, options),
     }
 }
 
@@ -89,7 +82,7 @@ pub fn connect(address: &Address, options: &Options) -> Result<Box<dyn Transport
         Address::Ring(path) => connected(RingTransport::connect(path, common)?, address, options),
         Address::Udp(at) => Ok(Box::new(datagrams(DatagramAddress::Udp(at.clone()))?)),
         Address::UnixDatagram(path) => Ok(Box::new(datagrams(DatagramAddress::Unix(path.clone()))?)),
-        Address::Quic(at) => Ok(Box::new(QuicTransport::connect(at, &options.for_quic())?)),
+        Address::Quic(at) => quic::connect(at, options),
     }
 }
 

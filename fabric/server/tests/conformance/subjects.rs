@@ -50,7 +50,7 @@ fn certificate(directory: &Path) -> QuicOptions {
             std::fs::copy(cluster.path(name), directory.join(name)).unwrap();
         }
     }
-    let peers = vec!["x".parse().unwrap()];
+    let peers = vec![telegraphos_quic::Peer::Name("x".into())];
     QuicOptions { certificate, key, peers_ca: Some(ca), peers, addresses: Vec::new() }
 }
 
