@@ -7,6 +7,12 @@ use telegraphos_transport::{Acceptor, HostPort, OpenError, Transport};
 use super::Options;
 
 #[cfg(feature = "quic")]
+pub(super) use opened::{connect, listen};
+
+#[cfg(not(feature = "quic"))]
+pub(super) use absent::{connect, listen};
+
+#[cfg(feature = "quic")]
 mod opened {
     use super::{Acceptor, HostPort, OpenError, Options, Transport};
     use telegraphos_quic::{QuicAcceptor, QuicTransport};
@@ -24,8 +30,8 @@ mod opened {
     }
 }
 
-#[cfg(not(feature = "quic"))]
-mod opened {
+#[cfg(any(test, not(feature = "quic")))]
+mod absent {
     use super::{Acceptor, HostPort, OpenError, Options, Transport};
     use std::io;
     use telegraphos_transport::scheme;
@@ -45,4 +51,18 @@ mod opened {
     }
 }
 
-pub(super) use opened::{connect, listen};
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_it_an_address_is_refused_with_what_to_do() {
+        let at: HostPort = "host-b:7001".parse().unwrap();
+        let options = Options::default();
+        let errors = [absent::listen(&at, &options).err().unwrap(), absent::connect(&at, &options).err().unwrap()];
+        for error in errors.map(|error| error.to_string()) {
+            let parts = ["quic:host-b:7001", "built without QUIC", "--features quic"];
+            assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+        }
+    }
+}
