@@ -184,6 +184,7 @@ impl Slot for Whole {
     type Value = Packet;
     const TAIL: Tail = Tail::Packet;
 
+    #[inline]
     fn get(bytes: &[u8]) -> Result<Packet, Malformed> {
         Packet::decode(bytes).map_err(Malformed::Packet)
     }
@@ -241,6 +242,7 @@ impl Slot for Inner {
     type Value = Packet;
     const TAIL: Tail = Tail::Packet;
 
+    #[inline]
     fn get(bytes: &[u8]) -> Result<Packet, Malformed> {
         let count = usize::from(u16::read(bytes, MEMBER_COUNT));
         Whole::get(bytes.get(forward_len(count)..).unwrap_or_default())
@@ -443,6 +445,7 @@ const _: () = assert!(HEAD_LEN + group_len(MAX_MEMBERS) <= MAX_LEN);
 
 impl Tail {
     /// Whether a frame's body of these bytes, of which the first `fixed` are fields, can have this tail.
+    #[inline]
     fn fits(self, fixed: usize, body: &[u8]) -> bool {
         match self {
             Tail::None => body.len() == fixed,

@@ -590,6 +590,7 @@ impl Check {
 
 impl Packet {
     /// The class of the packet.
+    #[inline]
     pub fn class(&self) -> Class {
         self.body.class()
     }

@@ -117,6 +117,7 @@ impl Shape {
     }
 
     /// Checks a header word read from memory against this shape (SPEC I11: 3 <= index < size).
+    #[inline]
     pub fn header(self, word: u64) -> Option<HeaderWord> {
         HeaderWord::decode(u32::try_from(word).ok()?).filter(|header| header.size == self.words)
     }

@@ -52,9 +52,8 @@ impl Board {
             self.feed(event);
         }
         if self.hib.owes_acknowledgements() {
-            let mut actions = std::mem::take(&mut self.actions);
-            self.hib.end_turn(&mut actions);
-            self.perform(actions);
+            self.hib.end_turn(&mut self.actions);
+            self.perform();
         }
         for frame in self.frames.drain(..) {
             frame.encode(&mut self.output);
@@ -84,19 +83,18 @@ impl Board {
     }
 
     fn feed(&mut self, event: Event) {
-        let mut actions = std::mem::take(&mut self.actions);
-        self.hib.handle(event, &mut actions);
-        self.perform(actions);
+        self.hib.handle(event, &mut self.actions);
+        self.perform();
     }
 
-    fn perform(&mut self, mut actions: Vec<Action>) {
+    fn perform(&mut self) {
         let mut at = 0;
-        while let Some(action) = actions.get_mut(at) {
+        while let Some(action) = self.actions.get_mut(at) {
             at += 1;
             match std::mem::replace(action, Action::ResetDone) {
                 Action::Step { step, op } => {
                     let result = self.memory.perform(&op);
-                    self.hib.handle(Event::StepDone { step, result }, &mut actions);
+                    self.hib.handle(Event::StepDone { step, result }, &mut self.actions);
                 }
                 Action::ReadDone { data, .. } => self.loaded = Some(data),
                 Action::Send(packet) => self.frames.push(Frame::Packet(packet)),
@@ -112,7 +110,6 @@ impl Board {
                 Action::Notice(notice) => panic!("node {} reports {notice:?}", self.node),
             }
         }
-        actions.clear();
-        self.actions = actions;
+        self.actions.clear();
     }
 }

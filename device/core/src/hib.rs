@@ -197,6 +197,7 @@ impl Hib {
     /// was performed in it to `out`, one packet for all stores, blocks and elements of a node, as far as their tags are
     /// of one block ([`telegraphos_wire::Tags`]). The shell calls it before it sends what a turn has produced, and
     /// never waits with it. Nothing is appended unless the board [owes](Hib::owes_acknowledgements) any.
+    #[inline]
     pub fn end_turn(&mut self, out: &mut Vec<Action>) {
         if self.ctx.due.is_empty() || self.ctx.has(Bug::KeepAcknowledgement) {
             return;
@@ -306,7 +307,10 @@ impl Hib {
             Event::Tick { now } => {
                 self.ctx.now = self.ctx.now.max(now);
                 let ended = self.requester.expire(&mut self.ctx);
-                self.dispatch_ended(ended);
+                // Nearly always none.
+                if !ended.is_empty() {
+                    self.dispatch_ended(ended);
+                }
                 for node in self.requester.peers.overdue(&self.ctx) {
                     self.node_silent(node);
                 }

@@ -431,7 +431,7 @@ fn pinned_peers_need_no_authority() {
     let b = cluster.expired("b", &[]);
     let (pin_a, pin_b) = (fingerprint(&a), fingerprint(&b));
     let only = |quic: QuicOptions, pin: &str| {
-        options(QuicOptions { peers_ca: None, peers: vec![telegraphos_quic::peer(&pin).unwrap()], ..quic })
+        options(QuicOptions { peers_ca: None, peers: vec![telegraphos_quic::peer(pin).unwrap()], ..quic })
     };
     let (clock, mut peers, _acceptor) = pair(&only(a, &pin_b), &only(b, &pin_a));
     assert_eq!(peers[0].transport.peer().unwrap(), pin_b);

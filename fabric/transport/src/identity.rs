@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who this process is to its peers, and which of them it accepts, for a transport that authenticates both ends. What
-//! there is to configure has no need of TLS, so that a program without the transport has it, too.
+//! The identity of this process and the peers that it accepts, for a transport that authenticates both ends. What there
+//! is to configure needs no TLS, so that a program without the transport has it, too.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -15,6 +15,7 @@ pub trait Memory {
     fn write(&mut self, address: u64, bytes: &[u8]) -> Option<()>;
 
     /// A word of up to 8 bytes.
+    #[inline]
     fn word(&self, address: u64, size: u8) -> Option<u64> {
         let mut word = [0; 8];
         word[..usize::from(size)].copy_from_slice(&self.bytes(address, size.into())?);
@@ -22,6 +23,7 @@ pub trait Memory {
     }
 
     /// Writes the low `size` bytes of a word.
+    #[inline]
     fn set_word(&mut self, address: u64, size: u8, value: u64) -> Option<()> {
         self.write(address, &value.to_le_bytes()[..usize::from(size)])
     }
@@ -91,11 +93,13 @@ pub trait Memory {
 }
 
 impl Memory for Vec<u8> {
+    #[inline]
     fn bytes(&self, address: u64, length: usize) -> Option<Cow<'_, [u8]>> {
         let start = usize::try_from(address).ok()?;
         self.get(start..start.checked_add(length)?).map(Cow::Borrowed)
     }
 
+    #[inline]
     fn write(&mut self, address: u64, bytes: &[u8]) -> Option<()> {
         let start = usize::try_from(address).ok()?;
         self.get_mut(start..start.checked_add(bytes.len())?)?.copy_from_slice(bytes);

@@ -11,7 +11,9 @@
 
 mod address;
 mod open;
+mod options;
 mod quic;
 
 pub use address::{Address, AddressError};
-pub use open::{Options, connect, listen};
+pub use open::{connect, listen};
+pub use options::Options;

@@ -5,22 +5,12 @@ use std::io;
 
 use telegraphos_transport::faults::{FaultyAcceptor, FaultyTransport};
 use telegraphos_transport::{
-    Acceptor, DatagramAcceptor, DatagramAddress, DatagramTransport, OpenError, QuicOptions, RingAcceptor,
-    RingTransport, Transport, UnixAcceptor, UnixTransport,
+    Acceptor, DatagramAcceptor, DatagramAddress, DatagramTransport, OpenError, RingAcceptor, RingTransport, Transport,
+    UnixAcceptor, UnixTransport,
 };
 
+use super::options::Options;
 use super::{Address, quic};
-
-/// How connections are made. Start from the default and change fields.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// Whatever carries them.
-    pub common: telegraphos_transport::Options,
-    /// Certificate, key and peers, for `quic:`.
-    pub quic: Option<QuicOptions>,
-    /// Whether `udp:` may leave this host, where everybody on the way can read, forge and inject what it carries.
-    pub allow_insecure: bool,
-}
 
 /// What is reliable by itself has its faults above it.
 fn accepting(acceptor: impl Acceptor + 'static, options: &Options) -> Box<dyn Acceptor> {

@@ -4,7 +4,7 @@
 
 use telegraphos_transport::{Acceptor, HostPort, OpenError, Transport};
 
-use super::Options;
+use super::options::Options;
 
 #[cfg(feature = "quic")]
 pub(super) use opened::{connect, listen};
