@@ -159,6 +159,8 @@ mod tests {
             assert_eq!(again, header);
             for ((id, recorded), (expected, config)) in again.configs().unwrap().iter().zip(switches) {
                 assert_eq!(*id, expected);
+                // The one for tests, not recorded: a function has an address in each unit of the compiler.
+                let recorded = SwitchConfig { class_of: config.class_of, ..recorded.clone() };
                 assert_eq!(format!("{recorded:?}"), format!("{config:?}"));
             }
         }
