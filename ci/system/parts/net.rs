@@ -136,10 +136,14 @@ fn call(from: &Guest, others: &[&Guest], count: u64) -> Result<u64> {
     let word = |name: &str| said.split_whitespace().find_map(|word| word.strip_prefix(name)?.parse::<u64>().ok());
     let said = word("others=").zip(word("reached=")).with_context(|| format!("`tg-net call` says {said:?}"))?;
     let (kernels, reached) = said;
-    let expected = (count + kernels) * others.len() as u64;
+    // A frame of the kernel that the driver does not take at once is seen again when it does, so that there may be fewer;
+    // those that hear have each of ours.
+    let nodes = others.len() as u64;
     ensure!(
-        reached == expected,
-        "{count} frames, and {kernels} of the kernel, reached {reached} nodes: not {expected}"
+        (count * nodes..=(count + kernels) * nodes).contains(&reached),
+        "{count} frames, and {kernels} of the kernel, reached {reached} of {nodes} nodes; {:?}\n{}",
+        counters(from)?,
+        from.sh("cd /sys/class/net/tg0/statistics && grep . tx_packets tx_dropped tx_errors").check()?
     );
     for hearer in hearers {
         hearer.check(2 * LIMIT)?;

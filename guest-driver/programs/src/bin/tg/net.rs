@@ -234,13 +234,19 @@ fn numbered(n: u64) -> Vec<u8> {
 
 /// Sends them, and says how many other frames to groups have left `tg0` meanwhile, which are the kernel's own, and how
 /// many nodes the driver has brought frames to groups to: as soon as each frame has reached each node, or none has
-/// reached any for two seconds.
+/// reached any for four seconds.
 fn call(count: u64, nodes: u64) -> Outcome<()> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(failed("UDP"))?;
     socket.set_broadcast(true).map_err(failed("UDP"))?;
-    let mut others = Groups::of("tg0")?;
     let reached = || -> Outcome<u64> { Ok(statistics("tg0")?.remove("tx_fanout").unwrap_or(0)) };
-    let before = reached()?;
+    // From a moment in which no frame is on its way: one that is seen must be counted, too.
+    let (before, mut others) = loop {
+        let (before, mut others) = (reached()?, Groups::of("tg0")?);
+        std::thread::sleep(Duration::from_millis(50));
+        if others.count()? == 0 && reached()? == before {
+            break (before, others);
+        }
+    };
     for n in 0..count {
         socket.send_to(&numbered(n), EVERYBODY).map_err(failed("UDP"))?;
         others.count()?;
@@ -248,7 +254,7 @@ fn call(count: u64, nodes: u64) -> Outcome<()> {
     let (mut last, mut since) = (0, Instant::now());
     loop {
         let (others, reached) = (others.count()?, reached()? - before);
-        if reached == (count + others) * nodes || reached == last && since.elapsed() > Duration::from_secs(2) {
+        if reached == (count + others) * nodes || reached == last && since.elapsed() > Duration::from_secs(4) {
             println!("others={others} reached={reached}");
             return Ok(());
         }
