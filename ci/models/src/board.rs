@@ -5,8 +5,9 @@
 //! Steps at the queue's buffers are returned to the model. Steps at the board's own tables are performed at once, since
 //! no other party reads the tables in between; their contents are returned as [`Reaction`].
 
+use crate::digest::digest;
 use std::collections::VecDeque;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use telegraphos_device_core::{Action, Bar, Bug, Event, Hib, Step, StepId, StepResult};
 use telegraphos_testkit::world::commands::{context_open, queue_resume, queue_set};
@@ -117,9 +118,8 @@ impl Board {
     }
 
     fn of(hib: Hib, generation: u64) -> Board {
-        let mut hasher = DefaultHasher::new();
-        hib.hash(&mut hasher);
-        Board { hib: Arc::new(hib), generation, key: hasher.finish() }
+        let key = digest(&hib);
+        Board { hib: Arc::new(hib), generation, key }
     }
 
     fn queue(&self) -> RemoteAddr {

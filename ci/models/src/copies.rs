@@ -31,11 +31,12 @@ mod start;
 mod symmetry;
 mod walk;
 
+use crate::digest::digest;
 use node::{Local, Node};
 use stateright::{Checker, HasDiscoveries, Model, Property};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Instant;
 use telegraphos_device_core::Bug;
@@ -172,9 +173,7 @@ impl Tables {
     }
 
     fn number_of(&mut self, node: Node, origin: (u32, u32), images: usize) -> u32 {
-        let mut hasher = DefaultHasher::new();
-        node.hash(&mut hasher);
-        *self.node_numbers.entry(hasher.finish()).or_insert_with(|| {
+        *self.node_numbers.entry(digest(&node)).or_insert_with(|| {
             self.faulty |= !node.faults.is_empty();
             self.nodes.push(Arc::new(node));
             self.origins.push(origin);

@@ -2,9 +2,9 @@
 //! Checks that stateright lacks: that a good end is reachable from every state; and long random walks.
 
 use super::queue::{Action, QueueModel, State};
+use crate::digest::digest;
 use stateright::Model;
 use std::collections::HashMap;
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use telegraphos_testkit::Rng;
 
 /// The path from a state back to the first: the previous state, and the step.
@@ -24,7 +24,6 @@ fn story(model: &QueueModel, actions: impl IntoIterator<Item = Action>) -> Vec<S
 /// Visits all states, then searches backwards from those in which everything is done. Returns the number of states, or
 /// the path to a state from which no good end is reachable (a deadlock or a livelock).
 pub(crate) fn always_possible(model: &QueueModel) -> Result<usize, Vec<String>> {
-    let hasher = BuildHasherDefault::<DefaultHasher>::default();
     let mut numbers: HashMap<u64, usize> = HashMap::new();
     let mut ways: Vec<Way> = Vec::new();
     // The steps' ends and beginnings; and the good ends.
@@ -32,7 +31,7 @@ pub(crate) fn always_possible(model: &QueueModel) -> Result<usize, Vec<String>> 
     let mut good = Vec::new();
     let mut pending: Vec<(usize, State)> = Vec::new();
     for state in model.init_states() {
-        numbers.insert(hasher.hash_one(&state), ways.len());
+        numbers.insert(digest(&state), ways.len());
         pending.push((ways.len(), state));
         ways.push(None);
         back.push(Vec::new());
@@ -47,7 +46,7 @@ pub(crate) fn always_possible(model: &QueueModel) -> Result<usize, Vec<String>> 
         for action in actions.iter().copied() {
             let mut next = state.clone();
             model.apply(&mut next, action, &mut |_| {});
-            let to = *numbers.entry(hasher.hash_one(&next)).or_insert_with(|| {
+            let to = *numbers.entry(digest(&next)).or_insert_with(|| {
                 ways.push(Some((number, action)));
                 back.push(Vec::new());
                 pending.push((ways.len() - 1, next));

@@ -8,9 +8,10 @@
 //!
 //! What is modelled of the fabric's policy is only that both boards hear the same (`fabric/core/src/rings.rs`).
 
+use crate::digest::digest;
 use stateright::{Checker, HasDiscoveries, Model, Property};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use telegraphos_device_core::{Action, Bar, Bug, Event, Hib, RingAction, RingEvent, Step, StepResult};
@@ -70,12 +71,7 @@ impl Hash for State {
 
 impl PartialEq for State {
     fn eq(&self, other: &State) -> bool {
-        let hash = |state: &State| {
-            let mut hasher = DefaultHasher::new();
-            state.hash(&mut hasher);
-            hasher.finish()
-        };
-        hash(self) == hash(other)
+        digest(self) == digest(other)
     }
 }
 

@@ -225,9 +225,9 @@ fn measure(to: SocketAddr) -> Outcome<()> {
 /// Destination of broadcasts, on a port of their own.
 const EVERYBODY: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 84, 255, 255), 7701);
 
-/// Bytes of broadcasts that may wait to be sent, with what the kernel has around each. fq_codel, which most kernels have
-/// in front of a device, throws away what has waited for 5 ms, but never while at most one frame of the longest waits
-/// (9014 bytes for tg0): the frames are a third of this.
+/// Bytes of broadcasts that may wait to be sent, with what the kernel has around each. fq_codel, which most kernels
+/// have in front of a device, throws away what has waited for 5 ms, but nothing while all that waits is no longer than
+/// the longest frame (9014 bytes for tg0): the frames are a third of this.
 const WAITING: usize = 18_000;
 
 /// A datagram: its number, and as many more bytes as that says.
