@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The harness's end of a guest's agent line: one reader thread per guest hands each message to its command.
 
+use crate::stopwatch::Stopwatch;
 use crate::{Error, Result, lock};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -13,6 +14,9 @@ use telegraphos_agent::{Decoder, ToGuest, ToHost, encode};
 
 /// Messages of one command that may be queued. Beyond, the line is not read, and the guest waits.
 const WAITING: usize = 4096;
+
+/// Errors of a kernel that wait to be asked for.
+const ERRORS: usize = 64;
 
 /// After so long without a byte, a message behind an unfinished frame counts: a reset has cut that frame off.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -35,8 +39,10 @@ struct Shared {
 /// What the agent has said when it came up last.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Boot {
-    /// Times it has announced that it is ready, once in each boot of the guest.
+    /// Boots of the guest whose agent has announced that it is ready.
     pub(crate) count: u64,
+    /// Differs from boot to boot.
+    id: String,
     /// `uname -r`.
     pub(crate) release: String,
     /// The guest's own.
@@ -50,12 +56,16 @@ struct State {
     boot: Boot,
     closed: bool,
     next_id: u32,
-    /// When the agent was heard last; none before the first time.
-    heard: Option<Instant>,
+    /// Since the agent was heard last; none before the first time.
+    heard: Option<Stopwatch>,
     /// When the last `Ping` was sent.
     pinged: Option<Instant>,
     /// The reader waits for a command's owner here to take its output, and so hears nothing.
     delivers: bool,
+    /// What the kernel has reported and has not been asked for.
+    errors: VecDeque<String>,
+    /// The record of the last of them.
+    reported: Option<u64>,
     commands: HashMap<u32, SyncSender<ToHost>>,
 }
 
@@ -89,16 +99,17 @@ impl Line {
     }
 
     /// Whether nothing has been heard from the agent for `limit`, although it is up and was pinged. To be called
-    /// several times within the limit.
+    /// several times within the limit, and within a second: time in which it is not called does not count.
     pub(crate) fn is_silent(&self, limit: Duration) -> bool {
-        let (heard, due) = {
+        let (silent, due) = {
             let mut state = self.0.state();
-            let Some(heard) = state.heard.filter(|_| !state.delivers && !state.closed) else { return false };
+            let away = state.delivers || state.closed;
+            let Some(silent) = state.heard.as_mut().filter(|_| !away).map(Stopwatch::elapsed) else { return false };
             let due = state.pinged.is_none_or(|pinged| pinged.elapsed() > limit / 4);
             if due {
                 state.pinged = Some(Instant::now());
             }
-            (heard, due)
+            (silent, due)
         };
         // Another writer that waits for the agent is no reason to wait here, too.
         if let Some(_turn) = due.then(|| self.0.turn.try_lock().ok()).flatten() {
@@ -107,7 +118,17 @@ impl Line {
                 let _ = (&self.0.socket).write_all(&frame);
             }
         }
-        heard.elapsed() > limit
+        silent > limit
+    }
+
+    /// Whether the agent has been heard.
+    pub(crate) fn is_up(&self) -> bool {
+        self.0.state().heard.is_some()
+    }
+
+    /// The next error that the kernel has reported: the first line of it.
+    pub(crate) fn kernel_error(&self) -> Option<String> {
+        self.0.state().errors.pop_front()
     }
 
     /// Waits at most `limit` for the guest to have booted more than `boots` times; whether it has.
@@ -148,6 +169,19 @@ impl Line {
     }
 }
 
+impl State {
+    /// The kernel has failed; an agent that was started again says it once more.
+    fn report(&mut self, sequence: u64, text: String) {
+        if self.reported.is_some_and(|last| sequence <= last) {
+            return;
+        }
+        self.reported = Some(sequence);
+        if self.errors.len() < ERRORS {
+            self.errors.push_back(text);
+        }
+    }
+}
+
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
@@ -177,20 +211,27 @@ impl Shared {
 
     /// Hands a message to its command.
     fn take(&self, message: ToHost) {
-        self.state().heard = Some(Instant::now());
+        self.state().heard = Some(Stopwatch::start());
         let (id, last) = match message {
-            ToHost::Hello { release, uptime_ms, board } => {
-                return self.change("the guest was restarted", |state| {
-                    let (count, uptime) = (state.boot.count + 1, Duration::from_millis(uptime_ms));
-                    state.boot = Boot { count, release, uptime, board };
+            ToHost::Hello { release, uptime_ms, board, boot } => {
+                let again = !boot.is_empty() && self.state().boot.id == boot;
+                let why =
+                    if again { "the guest's agent has ended and was started again" } else { "the guest was restarted" };
+                return self.change(why, |state| {
+                    let count = state.boot.count + u64::from(!again);
+                    state.boot = Boot { count, id: boot, release, uptime: Duration::from_millis(uptime_ms), board };
+                    if !again {
+                        state.reported = None;
+                    }
                 });
             }
+            ToHost::Kernel { sequence, text } => return self.state().report(sequence, text),
             ToHost::Pong { .. } => return,
             ToHost::Started { id, .. }
             | ToHost::Stdout { id, .. }
             | ToHost::Stderr { id, .. }
             | ToHost::StdinTaken { id, .. } => (id, false),
-            ToHost::Exited { id, .. } | ToHost::Error { id, .. } => (id, true),
+            ToHost::Exited { id, .. } | ToHost::NotStarted { id, .. } | ToHost::Error { id, .. } => (id, true),
         };
         let sender = {
             let mut state = self.state();
@@ -202,7 +243,7 @@ impl Shared {
             let _ = sender.send(message);
             let mut state = self.state();
             state.delivers = false;
-            state.heard = Some(Instant::now());
+            state.heard = Some(Stopwatch::start());
         }
     }
 

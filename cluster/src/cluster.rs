@@ -8,10 +8,11 @@ use crate::prepared::prepare;
 use crate::process::{Memory, Process};
 use crate::rundir::{ClusterName, MachineLock, RunDir};
 use crate::settings::{Net, Processes, Settings};
+use crate::stopwatch::Stopwatch;
 use crate::{Error, ProgressMode, Result, interrupt, lock, ssh};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use telegraphos_device::direct::memory_socket;
 use telegraphos_fabric::control::{ControlClient, default_path};
 use telegraphos_images::{KernelChoice, Manifest};
@@ -153,7 +154,7 @@ impl Cluster {
         let n = self.guests.len();
         let text = format!("Booting {n} virtual machine{}", if n == 1 { "" } else { "s" });
         let mut step = progress.step(text, None);
-        let begun = Instant::now();
+        let mut begun = Stopwatch::start();
         for guest in &self.guests {
             guest.start_qemu()?;
             if let Some(command) = guest.gdb_command() {
@@ -166,7 +167,7 @@ impl Cluster {
             let mut still = Vec::new();
             for guest in waiting {
                 if !guest.poll_boot(0)? {
-                    if guest.is_late(begun) {
+                    if guest.is_late(&mut begun) {
                         return Err(guest.boot_timed_out());
                     }
                     still.push(guest);

@@ -60,6 +60,8 @@ pub struct GuestCommand {
     user: User,
     input: Vec<u8>,
     keep_input: bool,
+    /// A carriage return ends a line, too.
+    returns: bool,
     limit: Duration,
     /// How long the agent may take to start it.
     start: Duration,
@@ -139,7 +141,7 @@ pub(crate) enum Stream {
 impl GuestCommand {
     pub(crate) fn new(node: NodeLabel, line: Result<Line, String>, argv: Vec<String>) -> GuestCommand {
         let (user, input, limit) = (User::default(), Vec::new(), Duration::from_secs(120));
-        GuestCommand { line, node, argv, user, input, keep_input: false, limit, start: START }
+        GuestCommand { line, node, argv, user, input, keep_input: false, returns: false, limit, start: START }
     }
 
     /// As root; without this as `tg`.
@@ -162,6 +164,12 @@ impl GuestCommand {
     /// Its standard input stays open for [`Running::write`].
     pub fn keep_input_open(mut self) -> GuestCommand {
         self.keep_input = true;
+        self
+    }
+
+    /// A carriage return ends a line of its output, too, as in what shows its progress.
+    pub(crate) fn with_returns(mut self) -> GuestCommand {
+        self.returns = true;
         self
     }
 
@@ -195,6 +203,8 @@ impl GuestCommand {
             input_window: STDIN_WINDOW as usize,
             input_closed: self.keep_input,
             partial: Default::default(),
+            returns: self.returns,
+            after_return: Default::default(),
             ready: Default::default(),
             ended: None,
         };
@@ -202,6 +212,12 @@ impl GuestCommand {
         match running.next_message(Instant::now() + self.start)? {
             Some(ToHost::Started { pid, .. }) => running.pid = pid,
             Some(ToHost::Error { text: why, .. }) => return Err(running.fail(why)),
+            Some(ToHost::NotStarted { code, text: why, .. }) => {
+                // There is nothing to kill.
+                running.ended = Some(Exit::Code(code.into()));
+                let (node, command) = (running.node.clone(), running.command.clone());
+                return Err(Error::NotStarted { node, command, why, code });
+            }
             Some(other) => return Err(running.fail(format!("the agent answered {other:?}"))),
             None => return Err(running.fail("the guest's agent does not answer within 30 s".into())),
         }
@@ -245,6 +261,10 @@ pub struct Running {
     input_closed: bool,
     /// Beginnings of lines: standard output, standard error.
     partial: [Vec<u8>; 2],
+    /// A carriage return ends a line, too.
+    returns: bool,
+    /// Such a line was the last.
+    after_return: [bool; 2],
     ready: VecDeque<OutputLine>,
     ended: Option<Exit>,
 }
@@ -325,14 +345,35 @@ impl Running {
             let text = String::from_utf8_lossy(bytes).into_owned();
             if stream == 0 { OutputLine::Stdout(text) } else { OutputLine::Stderr(text) }
         };
-        let partial = &mut self.partial[stream];
-        for piece in bytes.split_inclusive(|b| *b == b'\n') {
+        let (partial, after_return) = (&mut self.partial[stream], &mut self.after_return[stream]);
+        let returns = self.returns;
+        for piece in bytes.split_inclusive(|b| *b == b'\n' || returns && *b == b'\r') {
+            // A return with a newline behind it is one end.
+            if std::mem::take(after_return) && piece == b"\n" {
+                continue;
+            }
             partial.extend_from_slice(piece);
             if let Some(whole) = partial.strip_suffix(b"\n") {
                 self.ready.push_back(line(whole));
                 partial.clear();
+            } else if let Some(whole) = partial.strip_suffix(b"\r").filter(|_| returns) {
+                if !whole.is_empty() {
+                    self.ready.push_back(line(whole));
+                    *after_return = true;
+                }
+                partial.clear();
             }
         }
+    }
+
+    /// What it has written since its last line, of a command that is followed no more.
+    pub(crate) fn rest(&mut self) -> Vec<OutputLine> {
+        for stream in 0..2 {
+            if !self.partial[stream].is_empty() {
+                self.split(stream, b"\n");
+            }
+        }
+        self.ready.drain(..).collect()
     }
 
     /// The next line it writes; nothing if it has ended, or wrote none before `end`. [`Running::ended`] says which.
@@ -343,11 +384,10 @@ impl Running {
             }
             match self.bytes_before(end)? {
                 Some((stream, bytes)) => self.split(stream as usize, &bytes),
-                None if self.ended.is_some() && self.partial.iter().any(|partial| !partial.is_empty()) => {
-                    for stream in 0..2 {
-                        if !self.partial[stream].is_empty() {
-                            self.split(stream, b"\n");
-                        }
+                None if self.ended.is_some() => {
+                    self.ready = self.rest().into();
+                    if self.ready.is_empty() {
+                        return Ok(None);
                     }
                 }
                 None => return Ok(None),
@@ -363,14 +403,14 @@ impl Running {
             }
             match self.next_message(end)? {
                 None => return Ok(None),
-                Some(ToHost::Hello { .. } | ToHost::Pong { .. } | ToHost::Started { .. }) => {}
+                Some(ToHost::Hello { .. } | ToHost::Kernel { .. } | ToHost::Pong { .. } | ToHost::Started { .. }) => {}
                 Some(ToHost::StdinTaken { bytes, .. }) => {
                     self.input_window += bytes as usize;
                     self.feed()?;
                 }
                 Some(ToHost::Stdout { bytes, .. }) => return Ok(Some((Stream::Stdout, bytes))),
                 Some(ToHost::Stderr { bytes, .. }) => return Ok(Some((Stream::Stderr, bytes))),
-                Some(ToHost::Error { text: why, .. }) => {
+                Some(ToHost::Error { text: why, .. } | ToHost::NotStarted { text: why, .. }) => {
                     // Nothing can be killed any more.
                     self.ended = Some(Exit::Signal(9));
                     return Err(self.fail(why));
@@ -511,6 +551,35 @@ mod tests {
     }
 
     #[test]
+    fn progress_comes_at_once_and_last_words_are_kept() {
+        let (line, agent) = line(7);
+        let out = |text: &str| ToHost::Stdout { id: 1, bytes: text.as_bytes().to_vec() };
+        let said = [out("\r10%\r2"), out("0%\r"), out("\ndone\r\n\nplain\r"), out("test 7: ")];
+        let agent = answer(agent, [vec![ToHost::Started { id: 1, pid: 1 }], said.to_vec()].concat());
+        let mut running = command(&line, "x").with_returns().spawn().unwrap();
+        for wanted in ["10%", "20%", "done", "", "plain"] {
+            let text = running.next_line(Duration::from_secs(5)).unwrap();
+            assert_eq!(text, Some(OutputLine::Stdout(wanted.into())));
+        }
+        // The guest dies.
+        drop(agent.join().unwrap());
+        assert!(running.next_line(Duration::from_secs(5)).is_err());
+        assert_eq!(running.rest(), [OutputLine::Stdout("test 7: ".into())]);
+        assert_eq!(running.rest(), []);
+    }
+
+    #[test]
+    fn a_command_that_does_not_begin_has_the_code_of_shells() {
+        let (line, agent) = line(7);
+        let text = "cannot run \"nosuch\": No such file or directory (os error 2)".to_owned();
+        let agent = answer(agent, vec![ToHost::NotStarted { id: 1, code: 127, text }]);
+        let error = command(&line, "nosuch").spawn().unwrap_err();
+        assert_eq!((error.exit_code(), error.node()), (127, Some(7)));
+        assert!(error.to_string().starts_with("node 7: nosuch: cannot run \"nosuch\": No such file"), "{error}");
+        agent.join().unwrap();
+    }
+
+    #[test]
     fn input_keeps_to_the_agents_window() {
         let (line, agent) = line(7);
         let agent = answer(agent, vec![ToHost::Started { id: 1, pid: 1 }]);
@@ -541,15 +610,24 @@ mod tests {
     #[test]
     fn commands_of_an_earlier_boot_fail() {
         let (line, mut agent) = line(7);
-        let hello = [ToHost::Hello { release: "6.12".into(), uptime_ms: 4000, board: true }];
-        send(&mut agent, &hello);
+        let hello =
+            |boot: &str| [ToHost::Hello { release: "6.12".into(), uptime_ms: 4000, board: true, boot: boot.into() }];
+        send(&mut agent, &hello("first"));
         assert!(line.wait_for_boot(0, Duration::from_secs(5)));
         let agent = answer(agent, vec![ToHost::Started { id: 1, pid: 1 }]);
         let running = command(&line, "sleep 9").spawn().unwrap();
-        send(&mut agent.join().unwrap(), &hello);
+        let mut agent = agent.join().unwrap();
+        send(&mut agent, &hello("second"));
         let text = running.wait_for(Duration::from_secs(5)).unwrap_err().to_string();
         assert!(text.contains("node 7: sleep 9: the guest was restarted"), "{text}");
         assert_eq!((line.boot().count, line.boot().release.as_str()), (2, "6.12"));
+        // Another agent in the same boot.
+        let agent = answer(agent, vec![ToHost::Started { id: 2, pid: 1 }]);
+        let running = command(&line, "sleep 9").spawn().unwrap();
+        send(&mut agent.join().unwrap(), &hello("second"));
+        let text = running.wait_for(Duration::from_secs(5)).unwrap_err().to_string();
+        assert!(text.contains("the guest's agent has ended and was started again"), "{text}");
+        assert_eq!(line.boot().count, 2);
     }
 
     /// A reset within a long frame: nothing follows the greeting, and yet it counts.
@@ -558,7 +636,7 @@ mod tests {
         let (line, mut agent) = line(7);
         let long = encode(&ToHost::Stdout { id: 1, bytes: vec![b'x'; MAX_DATA] }).unwrap();
         agent.socket.write_all(&long[..1000]).unwrap();
-        send(&mut agent, &[ToHost::Hello { release: "6.12".into(), uptime_ms: 4000, board: true }]);
+        send(&mut agent, &[ToHost::Hello { release: "6.12".into(), uptime_ms: 4000, board: true, boot: "1".into() }]);
         assert!(line.wait_for_boot(0, Duration::from_secs(20)));
     }
 

@@ -56,6 +56,15 @@ pub enum Error {
     /// A command in a guest could not be started or followed to its end.
     #[error("node {node}: {command}: {why}")]
     Command { node: NodeLabel, command: String, why: String },
+    /// A guest has no such program, or cannot execute it.
+    #[error("node {node}: {command}: {why}")]
+    NotStarted {
+        node: NodeLabel,
+        command: String,
+        why: String,
+        /// As shells say it: 127 or 126.
+        code: u8,
+    },
     /// A command in a guest did not end in time, and was killed.
     #[error("node {node}: {command}: did not end within {limit:?}{output}")]
     Late {
@@ -133,6 +142,7 @@ impl Error {
     pub(crate) fn node(&self) -> Option<usize> {
         match self {
             Error::Command { node, .. }
+            | Error::NotStarted { node, .. }
             | Error::Late { node, .. }
             | Error::Dead { node, .. }
             | Error::Failed { node, .. }
@@ -147,7 +157,7 @@ impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
             Error::Usage(_) => 2,
-            Error::Cluster { code, .. } => *code,
+            Error::Cluster { code, .. } | Error::NotStarted { code, .. } => *code,
             Error::Late { .. } | Error::TimedOut { .. } => 124,
             Error::Dead { .. } => 254,
             Error::Interrupted => 130,

@@ -6,12 +6,13 @@ use crate::command::GuestCommand;
 use crate::gdb;
 use crate::launch::{Hib, Logs, PROMPT, read_log, start_hib, wait_for_socket};
 use crate::node_name::NodeLabel;
-use crate::panic::Console;
+use crate::panic::{Console, SOON, Signs};
 use crate::prepared::Prepared;
 use crate::process::{Memory, Process};
-use crate::qmp::Qmp;
+use crate::qmp::{Qmp, Resets};
 use crate::rundir::FABRIC;
 use crate::settings::{Net, Processes, Settings};
+use crate::stopwatch::Stopwatch;
 use crate::{Error, Result, interrupt, lock};
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -31,6 +32,10 @@ const DEVICE: &str = "hib";
 /// The memory device in QEMU, and its slot.
 const MEMORY_DEVICE: &str = "hib-memory";
 const MEMORY_SLOT: &str = "17.0";
+/// The socket of the QMP connection that is for events alone.
+const EVENTS: &str = "events";
+/// Bytes that a kernel takes of its command line on x86 (`COMMAND_LINE_SIZE`, with a zero behind them).
+const LONGEST_COMMAND_LINE: usize = 2047;
 /// So long the processors of a guest that does not come up are watched.
 const SAMPLE: Duration = Duration::from_secs(1);
 /// The root port that it is behind, so that it can be unplugged.
@@ -153,6 +158,7 @@ pub struct Guest {
 struct Vm {
     process: Process,
     line: Line,
+    resets: Resets,
     /// The servers of its directories; each serves one QEMU.
     _directories: Vec<Process>,
 }
@@ -343,13 +349,15 @@ impl Guest {
     fn try_start_qemu(&self) -> Result<()> {
         *lock(&self.qmp) = None;
         *lock(&self.vm) = None;
-        for kind in ["agent", "qmp", "console", "gdb"] {
+        for kind in ["agent", "qmp", EVENTS, "console", "gdb"] {
             // Left by an earlier QEMU.
             let _ = fs::remove_file(self.socket(kind));
         }
         *lock(&self.kernel) = Some(Console::follow(self.log("console"), self.image().symbols.clone()));
         let mut command = self.options.qemu.as_ref().unwrap_or(&self.plan.prepared.qemu).command();
-        command.args(self.qemu_args());
+        let own = self.qemu_args();
+        check_command_line(&own)?;
+        command.args(own);
         let (directories, args) = self.start_directories()?;
         command.args(args).args(self.image().disk_args()?);
         let mut process = Process::start(format!("QEMU of node {}", self.label), command, &self.log("qemu"))?;
@@ -357,7 +365,10 @@ impl Guest {
         wait_for_socket(&path, &mut process, || self.tails())?;
         let socket = UnixStream::connect(&path).map_err(Error::io("cannot connect to the agent line", &path))?;
         let line = Line::open(self.node, socket)?;
-        *lock(&self.vm) = Some(Vm { process, line, _directories: directories });
+        let path = self.socket(EVENTS);
+        wait_for_socket(&path, &mut process, || self.tails())?;
+        let resets = Resets::watch(&self.label, &path, PROMPT)?;
+        *lock(&self.vm) = Some(Vm { process, line, resets, _directories: directories });
         Ok(())
     }
 
@@ -431,7 +442,9 @@ impl Guest {
         add("-serial", "chardev:console".into());
         add("-chardev", format!("socket,id=agent,path={},server=on,wait=off", path(self.socket("agent"))));
         add("-serial", "chardev:agent".into());
-        add("-qmp", format!("unix:{},server=on,wait=off", path(self.socket("qmp"))));
+        for kind in ["qmp", EVENTS] {
+            add("-qmp", format!("unix:{},server=on,wait=off", path(self.socket(kind))));
+        }
         // Firmware gives a port without reservation too little for a window that is plugged later.
         let reserve = port_reserve(plan.settings.hib.iter().chain(&self.options.hib_options));
         if machine == Machine::Q35 {
@@ -517,14 +530,33 @@ impl Guest {
         Ok(false)
     }
 
-    /// An error if its kernel has panicked since the last call.
+    /// An error if its kernel has died since the last call.
     pub(crate) fn check_kernel(&self) -> Result<()> {
-        lock(&self.kernel).as_mut().and_then(|console| console.panicked(&self.label)).map_or(Ok(()), Err)
+        let (resets, line) = match &*lock(&self.vm) {
+            Some(vm) => (vm.resets.count(), vm.line.clone()),
+            None => return Ok(()),
+        };
+        let alone = || !line.is_up() || !self.is_debugged() && line.is_silent(SOON.min(self.hang_timeout()));
+        let mut console = lock(&self.kernel);
+        let died = console.as_mut().and_then(|console| console.died(&self.label, &Signs { resets, alone: &alone }));
+        died.map_or(Ok(()), Err)
     }
 
     /// The same, also of an error after which the kernel continues.
     pub(crate) fn check_kernel_strictly(&self) -> Result<()> {
-        lock(&self.kernel).as_mut().and_then(|console| console.failed(&self.label)).map_or(Ok(()), Err)
+        self.check_kernel()?;
+        let (Some(line), Some(console)) = (self.line(), &mut *lock(&self.kernel)) else { return Ok(()) };
+        while let Some(text) = line.kernel_error() {
+            if !self.plan.settings.allow_report.iter().any(|allowed| text.contains(allowed)) {
+                return Err(console.failed(&self.label, &text));
+            }
+        }
+        Ok(())
+    }
+
+    /// So long its agent may be silent.
+    fn hang_timeout(&self) -> Duration {
+        Duration::from_secs(self.plan.settings.hang_timeout.unwrap_or(60))
     }
 
     /// An error if QEMU or the HIB has ended by itself.
@@ -541,11 +573,13 @@ impl Guest {
     /// An error if QEMU or the HIB has ended by itself, or the guest that was up has hung.
     pub(crate) fn check(&self) -> Result<()> {
         self.check_processes("while the guests run")?;
-        let limit = Duration::from_secs(self.plan.settings.hang_timeout.unwrap_or(60));
+        let limit = self.hang_timeout();
         if !self.is_debugged() && self.line().is_some_and(|line| line.is_silent(limit)) {
+            let error = lock(&self.kernel).as_mut().and_then(Console::last_error);
+            let error = error.map(|error| format!(", and its console shows {error:?}")).unwrap_or_default();
             let what = format!(
-                "the guest has hung: QEMU runs, but the guest's agent has not answered for {limit:?}; on a slow machine \
-                 give --hang-timeout more"
+                "the guest has hung: QEMU runs, but the guest's agent has not answered for {limit:?}{error}; on a slow \
+                 machine give --hang-timeout more"
             );
             return Err(Error::Dead { node: self.label.clone(), what, tail: self.tails() });
         }
@@ -559,9 +593,9 @@ impl Guest {
 
     /// Waits until the guest has booted more than `boots` times and, if it has one, its device is there.
     pub fn wait_for_boot(&self, boots: u64) -> Result<()> {
-        let begun = Instant::now();
+        let mut begun = Stopwatch::start();
         while !self.poll_boot(boots)? {
-            if self.is_late(begun) {
+            if self.is_late(&mut begun) {
                 return Err(self.boot_timed_out());
             }
         }
@@ -572,8 +606,8 @@ impl Guest {
     }
 
     /// Whether its boot, begun then, has taken too long.
-    pub(crate) fn is_late(&self, begun: Instant) -> bool {
-        !self.is_debugged() && begun.elapsed() > self.plan.boot_timeout()
+    pub(crate) fn is_late(&self, begun: &mut Stopwatch) -> bool {
+        begun.elapsed() > self.plan.boot_timeout() && !self.is_debugged()
     }
 
     /// What its processors have done lately: a boot that waits for something looks different from one that is slow.
@@ -596,6 +630,12 @@ impl Guest {
     pub(crate) fn boot_timed_out(&self) -> Error {
         if let Err(e) = self.check_kernel_strictly() {
             return e;
+        }
+        // Only the kernel has written there.
+        if let Some(console) = &mut *lock(&self.kernel) {
+            if let Some(text) = console.last_error() {
+                return console.failed(&self.label, &text);
+            }
         }
         Error::TimedOut {
             what: format!("the boot of node {}", self.label),
@@ -719,6 +759,40 @@ impl Guest {
     }
 }
 
+/// Refuses a command line that the kernel would cut, wherever its words come from: it would wait for a root, or for
+/// directories, that it knows nothing of.
+fn check_command_line(args: &[OsString]) -> Result<()> {
+    let mut lines = args.windows(2).rev().filter(|pair| pair[0] == "-append").map(|pair| pair[1].len());
+    match lines.next() {
+        Some(length) if length > LONGEST_COMMAND_LINE => Err(Error::Usage(format!(
+            "the kernel's command line has {length} bytes, of which it takes {LONGEST_COMMAND_LINE}: shorten --append, the \
+             places of shares in the guests, or the names of nodes"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 fn hex(text: &str) -> Option<u64> {
     u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_line_that_would_be_cut_is_refused_with_its_length() {
+        let check = |lengths: &[usize]| {
+            let line =
+                |length: &usize| [OsString::from("-append"), "x".repeat(*length).into(), "-smp".into(), "1".into()];
+            let args: Vec<OsString> = lengths.iter().flat_map(line).collect();
+            check_command_line(&args).map_err(|e| (e.exit_code(), e.to_string()))
+        };
+        assert_eq!(check(&[]), Ok(()));
+        assert_eq!(check(&[2047]), Ok(()));
+        let (code, why) = check(&[2048]).unwrap_err();
+        assert!(code == 2 && why.contains("has 2048 bytes") && why.contains("--append"), "{why}");
+        // QEMU takes the last.
+        assert_eq!(check(&[2048, 20]), Ok(()));
+    }
 }

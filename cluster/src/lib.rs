@@ -24,8 +24,9 @@
 //! - `command` runs commands in a guest, through `agent`, its line to the guest's agent; `qmp` speaks to QEMU.
 //! - `gdb` says how gdb is started for a guest's kernel.
 //! - `nodes` are the nodes of a cluster that differ from the others.
-//! - `panic` finds the panic or another fatal error of a kernel on its console, `symbols` the source lines of its
-//!   stack.
+//! - `panic` knows when a guest's kernel has died, and finds on its console why; `symbols` finds the source lines of
+//!   its stack.
+//! - `stopwatch` is the time that counts against others.
 //! - `report` writes what a command did in every guest as JUnit XML and KTAP.
 //! - `process` and `rundir` clean up after the harness: children die with it, its directory is removed by it or by the
 //!   next one.
@@ -56,6 +57,7 @@ pub mod report;
 mod rundir;
 mod settings;
 mod ssh;
+mod stopwatch;
 mod symbols;
 mod tap;
 

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Finds the panic of a guest's kernel on its console, or an error that should end it (an oops, `BUG:`), and what it
-//! says about it.
+//! When a guest's kernel has failed, and what its console says about it.
+//!
+//! That it has failed is never known from text alone, which every program of the guest can write there, and which has
+//! many forms:
+//!
+//! - It has *died* if it reset its machine without a shutdown (which `panic=-1` asks for), or if its agent is silent
+//!   and the console ends with a panic. Before the agent is up, the words of the console are the kernel's.
+//! - It has *failed* and continues (an oops, `BUG:`) if its own log says so, which the agent reads.
 
 use crate::Error;
 use crate::node_name::NodeLabel;
@@ -8,16 +14,16 @@ use crate::process::{length, read_part};
 use crate::symbols::places;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use telegraphos_agent::kernel::is_error;
 
 /// How every kernel begins the line, behind its time stamp.
 const PANIC: &str = "Kernel panic - not syncing";
-/// How lines of other fatal errors begin: memory that is not there, `BUG()`, what KASAN and lockdep's friends find. A
-/// warning (`WARNING:`) is none.
-const ERRORS: [&str; 3] = ["BUG: ", "Oops: ", "kernel BUG at "];
-/// That a machine is slow is not its kernel's error.
-const SLOW: &str = "BUG: workqueue lockup";
+/// What every kernel says before it resets or powers off its machine in order, at a level that is always shown.
+const SHUTDOWN: &str = "reboot: ";
 /// Of a console, so much is read at once.
 const PIECE: u64 = 256 << 10;
+/// Pieces that are read in one turn.
+const PIECES: usize = 64;
 /// A longer line is no kernel's.
 const LONGEST_LINE: usize = 4 << 10;
 /// What a report may come from, before the line and after it.
@@ -26,9 +32,20 @@ const CONTEXT: u64 = 32 << 10;
 const SILENT: Duration = Duration::from_millis(300);
 /// ... and one that is never silent has it after so long.
 const COMPLETE: Duration = Duration::from_secs(3);
+/// A guest whose console ends with a panic, and whose agent has been silent for so long, is dead.
+pub(crate) const SOON: Duration = Duration::from_secs(10);
 /// Lines of the console that an error shows, and entries of the stack.
 const LINES: usize = 25;
 const ENTRIES: usize = 16;
+
+/// What is known of a guest beside its console.
+pub(crate) struct Signs<'a> {
+    /// Times it has reset its machine by itself.
+    pub(crate) resets: u64,
+    /// Whether only its kernel writes on its console: its agent has not been heard at all, or not for
+    /// [`SOON`].
+    pub(crate) alone: &'a dyn Fn() -> bool,
+}
 
 /// Follows the log of one console.
 #[derive(Debug)]
@@ -37,10 +54,12 @@ pub(crate) struct Console {
     /// The kernel's vmlinux, for places in its source.
     symbols: Option<PathBuf>,
     at: u64,
-    /// Where the first error that is no panic is.
-    error_at: Option<u64>,
-    /// Where the first panic is that was not reported.
+    /// Resets that are known.
+    resets: u64,
+    /// Where the last panic is that was not reported, unless a shutdown has begun since.
     panic_at: Option<u64>,
+    /// A shutdown has begun since the last reset.
+    shutdown: bool,
     /// The beginning of a line.
     partial: Vec<u8>,
 }
@@ -49,25 +68,42 @@ impl Console {
     /// Follows the log from its present end on: what is there is of an earlier machine.
     pub(crate) fn follow(log: PathBuf, symbols: Option<PathBuf>) -> Console {
         let at = length(&log);
-        Console { log, symbols, at, error_at: None, panic_at: None, partial: Vec::new() }
+        Console { log, symbols, at, resets: 0, panic_at: None, shutdown: false, partial: Vec::new() }
     }
 
-    /// The error of this node if its kernel has panicked since the last call. Waits for the end of the kernel's report.
-    pub(crate) fn panicked(&mut self, node: &NodeLabel) -> Option<Error> {
+    /// The error of this node if its kernel has died since the last call. Waits for the end of the kernel's report.
+    pub(crate) fn died(&mut self, node: &NodeLabel, signs: &Signs<'_>) -> Option<Error> {
+        // What it wrote before a reset that is counted is there.
         self.look();
-        let line_at = self.panic_at.take()?;
-        Some(self.report(node, line_at))
+        let reset = signs.resets > self.resets;
+        self.resets = signs.resets;
+        if reset && self.panic_at.is_none() {
+            return match std::mem::take(&mut self.shutdown) {
+                true => None,
+                false => Some(self.report(node, self.at, Report::of_reset)),
+            };
+        }
+        let panic_at = self.panic_at.filter(|_| reset || (signs.alone)())?;
+        self.panic_at = None;
+        Some(self.report(node, panic_at, Report::of))
     }
 
-    /// The same, also of an error without a panic, once.
-    pub(crate) fn failed(&mut self, node: &NodeLabel) -> Option<Error> {
-        self.panicked(node).or_else(|| {
-            let line_at = self.error_at.take()?;
-            Some(self.report(node, line_at))
-        })
+    /// The error of this node after its kernel has reported this in its log.
+    pub(crate) fn failed(&mut self, node: &NodeLabel, text: &str) -> Error {
+        self.look();
+        self.report(node, self.at, |console, symbols| Report::of_error(console, text, symbols))
     }
 
-    fn report(&self, node: &NodeLabel, line_at: u64) -> Error {
+    /// The last error that the console shows of this boot, for a guest that does not answer. It may be a program's.
+    pub(crate) fn last_error(&mut self) -> Option<String> {
+        self.look();
+        let text =
+            String::from_utf8_lossy(&read_part(&self.log, self.at.saturating_sub(CONTEXT), CONTEXT)).into_owned();
+        text.lines().map(words).rfind(|line| is_error(line)).map(str::to_owned)
+    }
+
+    /// What the console says, about the place `at`.
+    fn report(&self, node: &NodeLabel, at: u64, report: impl Fn(&str, Option<&Path>) -> Report) -> Error {
         let begun = Instant::now();
         let mut changed = (length(&self.log), begun);
         while begun.elapsed() < COMPLETE && changed.1.elapsed() < SILENT {
@@ -77,41 +113,51 @@ impl Console {
                 changed = (now, Instant::now());
             }
         }
-        let from = line_at.saturating_sub(CONTEXT);
-        let text = String::from_utf8_lossy(&read_part(&self.log, from, line_at - from + CONTEXT)).replace('\r', "");
-        let Report { what, tail } = Report::of(&text, self.symbols.as_deref());
+        let from = at.saturating_sub(CONTEXT);
+        let text = String::from_utf8_lossy(&read_part(&self.log, from, at - from + CONTEXT)).replace('\r', "");
+        let Report { what, tail } = report(&text, self.symbols.as_deref());
         Error::Dead { node: node.clone(), what, tail }
     }
 
-    /// Looks at what is new, up to the first panic.
+    /// Looks at what is new.
     fn look(&mut self) {
-        let bytes = read_part(&self.log, self.at, PIECE);
-        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
-            self.at += piece.len() as u64;
-            if self.partial.len() < LONGEST_LINE {
-                self.partial.extend_from_slice(piece);
-            }
-            if !piece.ends_with(b"\n") {
-                continue;
-            }
-            let line = String::from_utf8_lossy(&self.partial);
-            let (panic, error) = (is_panic(&line), is_error(&line));
-            self.partial.clear();
-            if error {
-                self.error_at.get_or_insert(self.at);
-            }
-            if panic {
-                // The error before it is its cause.
-                (self.panic_at, self.error_at) = (Some(self.at), None);
+        for _ in 0..PIECES {
+            let bytes = read_part(&self.log, self.at, PIECE);
+            if bytes.is_empty() {
                 return;
+            }
+            for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+                self.take(piece);
             }
         }
     }
+
+    fn take(&mut self, piece: &[u8]) {
+        self.at += piece.len() as u64;
+        if self.partial.len() < LONGEST_LINE {
+            self.partial.extend_from_slice(piece);
+        }
+        if !piece.ends_with(b"\n") {
+            return;
+        }
+        let line = String::from_utf8_lossy(&self.partial);
+        if is_panic(&line) {
+            (self.panic_at, self.shutdown) = (Some(self.at), false);
+        } else if words(&line).starts_with(SHUTDOWN) {
+            (self.panic_at, self.shutdown) = (None, true);
+        }
+        self.partial.clear();
+    }
 }
 
-/// A line of the kernel without its time stamp, and without its processor or task.
+/// A line of the kernel without its level (`console_msg_format=syslog`), its time stamp, and its processor or task.
 fn words(line: &str) -> &str {
-    let mut rest = line.trim();
+    let line = line.trim();
+    let level = line.strip_prefix('<').and_then(|line| line.split_once('>'));
+    let mut rest = match level {
+        Some((level, after)) if level.parse::<u32>().is_ok() => after,
+        _ => line,
+    };
     while let Some((_, after)) = rest.strip_prefix('[').and_then(|stamp| stamp.split_once(']')) {
         rest = after.trim_start();
     }
@@ -122,11 +168,6 @@ fn is_panic(line: &str) -> bool {
     words(line).starts_with(PANIC)
 }
 
-fn is_error(line: &str) -> bool {
-    let words = words(line);
-    ERRORS.iter().any(|begin| words.starts_with(begin)) && !words.starts_with(SLOW)
-}
-
 /// What a console says about a panic or another error.
 #[derive(Debug, PartialEq, Eq)]
 struct Report {
@@ -135,14 +176,31 @@ struct Report {
 }
 
 impl Report {
-    /// Of a text with the line of a panic, or of another error.
-    fn of(text: &str, symbols: Option<&Path>) -> Report {
-        let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-        let Some(at) = lines.iter().position(|line| is_panic(line)) else {
-            let at = lines.iter().position(|line| is_error(line)).unwrap_or(0);
-            let what = format!("the kernel has failed: {}", lines.get(at).map_or("", |line| words(line)));
-            return Report { what, tail: ends(&lines, at, symbols) };
+    /// Of a machine that was reset without a shutdown and without a panic.
+    fn of_reset(text: &str, symbols: Option<&Path>) -> Report {
+        let lines = lines(text);
+        let error = lines.iter().rposition(|line| is_error(words(line)));
+        let why = match error {
+            Some(at) => format!("the last of its errors: {}", words(lines[at])),
+            None => "a panic that its console does not show, a triple fault, or a reset that a program has asked for \
+                     (sysrq b)"
+                .into(),
         };
+        let what = format!("the kernel has reset its machine without a shutdown: {why}");
+        Report { what, tail: ends(&lines, error.unwrap_or(lines.len()), symbols) }
+    }
+
+    /// Of an error that the kernel's log has, whether or not the console shows it.
+    fn of_error(text: &str, error: &str, symbols: Option<&Path>) -> Report {
+        let lines = lines(text);
+        let at = lines.iter().rposition(|line| words(line).starts_with(error.trim())).unwrap_or(lines.len());
+        Report { what: format!("the kernel has failed: {error}"), tail: ends(&lines, at, symbols) }
+    }
+
+    /// Of a text with the line of a panic.
+    fn of(text: &str, symbols: Option<&Path>) -> Report {
+        let lines = lines(text);
+        let Some(at) = lines.iter().rposition(|line| is_panic(line)) else { return Report::of_reset(text, symbols) };
         let reason =
             lines.get(at).map_or("", |line| words(line).trim_start_matches(PANIC).trim_start_matches(':').trim());
         let mut what = format!("the kernel has panicked: {reason}");
@@ -153,6 +211,11 @@ impl Report {
         }
         Report { what, tail: ends(&lines, at, symbols) }
     }
+}
+
+/// Those that are not empty.
+fn lines(text: &str) -> Vec<&str> {
+    text.lines().filter(|line| !line.trim().is_empty()).collect()
 }
 
 /// The stack of the panic or error in this line, and the end of the console.
@@ -239,64 +302,118 @@ mod tests {
         log.unwrap().write_all(text.as_bytes()).unwrap();
     }
 
-    #[test]
-    fn an_error_without_a_panic_is_found_and_a_warning_is_none() {
+    /// A guest that has reset its machine so often, and whose agent answers.
+    fn answers(resets: u64) -> Signs<'static> {
+        Signs { resets, alone: &|| false }
+    }
+
+    /// One whose agent does not answer.
+    fn silent(resets: u64) -> Signs<'static> {
+        Signs { resets, alone: &|| true }
+    }
+
+    /// A console, and what appends to it.
+    fn console() -> (tempfile::TempDir, Console, impl Fn(&str)) {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("console.0.log");
-        let mut console = Console::follow(log.clone(), None);
-        let append = |text: &str| append(&log, text);
-        append("[ 1.0] WARNING: CPU: 0 PID: 1 at kernel/x.c:1 x+0x1/0x2\n[ 1.0] Call Trace:\n[ 1.0]  y+0x1/0x2\n");
-        append("[ 1.0] BUG: workqueue lockup - pool cpus=0\na program says: BUG: x\n[ 1.0] a BUG: in words\n");
-        assert!(console.failed(&3.into()).is_none());
+        let console = Console::follow(log.clone(), None);
+        (dir, console, move |text: &str| append(&log, text))
+    }
+
+    fn died(console: &mut Console, signs: &Signs<'_>) -> Option<String> {
+        console.died(&3.into(), signs).map(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_reset_without_a_shutdown_is_a_death_whatever_the_console_says() {
+        let (_dir, mut console, append) = console();
+        assert_eq!(died(&mut console, &answers(0)), None, "no log yet");
+        // In order.
+        append("[ 1.0] reboot: Restarting system\n[ 1.1] reboot: machine restart\n");
+        assert_eq!(died(&mut console, &answers(0)), None);
+        assert_eq!(died(&mut console, &answers(1)), None);
+        append("[ 0.0] Linux version 6.12\n");
+        assert_eq!(died(&mut console, &answers(1)), None);
+        // Each reset has its own shutdown.
+        let text = died(&mut console, &answers(2)).unwrap();
+        assert!(
+            text.starts_with("node 3: the kernel has reset its machine without a shutdown: a panic that"),
+            "{text}"
+        );
+        assert!(
+            text.ends_with(
+                "--- end of the console\n[ 1.0] reboot: Restarting system\n[ 1.1] reboot: machine restart\n\
+            [ 0.0] Linux version 6.12"
+            ),
+            "{text}"
+        );
+        // Levels before the time, and a panic that follows a shutdown.
+        append("<0>[    9.8] reboot: Restarting system\n<1>[    9.9] BUG: unable to handle page fault\n");
+        append("<0>[   10.0] Kernel panic - not syncing: Fatal exception\n<0>[   10.0] Kernel Offset: disabled\n");
+        let text = died(&mut console, &answers(3)).unwrap();
+        assert!(text.contains("has panicked: Fatal exception (BUG: unable to handle page fault)"), "{text}");
+        assert_eq!(died(&mut console, &answers(3)), None, "it is reported once");
+        // One that says why, and not how.
+        append("[ 2.0] Oops: 0000 [#1] PREEMPT SMP\n[ 0.0] Linux version 6.12\n");
+        let text = died(&mut console, &answers(4)).unwrap();
+        assert!(text.contains("without a shutdown: the last of its errors: Oops: 0000 [#1] PREEMPT SMP\n"), "{text}");
+    }
+
+    #[test]
+    fn words_of_programs_are_no_death() {
+        let (_dir, mut console, append) = console();
+        append("[myapp] Oops: cannot reach the server\nKernel panic - not syncing: says a program\n");
+        append("[    5.1] Kernel panic - not syncing: says another\n");
+        assert_eq!(died(&mut console, &answers(0)), None);
+        append("[    6.0] reboot: Restarting system\n");
+        assert_eq!(died(&mut console, &answers(1)), None, "it was restarted in order");
+        append("Kernel panic - not syncing: once more\n");
+        assert_eq!(died(&mut console, &answers(1)), None);
+        // The guest does not answer.
+        let text = died(&mut console, &silent(1)).unwrap();
+        assert!(text.starts_with("node 3: the kernel has panicked: once more\n"), "{text}");
+    }
+
+    #[test]
+    fn an_error_of_the_kernels_log_is_shown_with_its_stack() {
+        let (_dir, mut console, append) = console();
         let (oops, panic) = OOPS.split_at(OOPS.find("[ 1.1]").unwrap());
         append(oops);
-        assert!(console.panicked(&3.into()).is_none(), "an oops is no panic");
-        let text = console.failed(&3.into()).unwrap().to_string();
+        assert_eq!(died(&mut console, &answers(0)), None, "an oops is no panic");
+        let text = console.failed(&3.into(), "BUG: kernel NULL pointer dereference, address: 0").to_string();
+        let begin = "node 3: the kernel has failed: BUG: kernel NULL pointer dereference, address: 0\n--- the kernel's stack\n\
+                     tg_open+0x12/0x40 [telegraphos]\nchrdev_open+0xb0/0x200\n---";
+        assert!(text.starts_with(begin), "{text}");
+        // A console may show less than the log has.
+        let text = console.failed(&3.into(), "kernel BUG at x.c:1!").to_string();
         assert!(
-            text.starts_with("node 3: the kernel has failed: BUG: kernel NULL pointer dereference, address: 0\n"),
+            text.starts_with("node 3: the kernel has failed: kernel BUG at x.c:1!\n--- end of the console\n"),
             "{text}"
         );
-        assert!(
-            text.contains("--- the kernel's stack\ntg_open+0x12/0x40 [telegraphos]\nchrdev_open+0xb0/0x200\n---"),
-            "{text}"
-        );
-        assert!(console.failed(&3.into()).is_none(), "it is reported once");
+        assert_eq!(console.last_error().unwrap(), "BUG: kernel NULL pointer dereference, address: 0");
         // With a panic behind it, it is the panic's cause.
-        append(oops);
         append(panic);
-        let text = console.failed(&3.into()).unwrap().to_string();
+        let text = died(&mut console, &answers(1)).unwrap();
         assert!(text.contains("has panicked: Fatal exception (BUG: kernel NULL"), "{text}");
-        assert!(console.failed(&3.into()).is_none());
-        for line in [
-            "Oops: 0000 [#1] PREEMPT SMP",
-            "[ 2.0][ T9] kernel BUG at mm/slub.c:435!",
-            "BUG: KASAN: use-after-free in x",
-        ] {
-            append(&format!("{line}\n"));
-            assert!(console.failed(&3.into()).unwrap().to_string().contains(words(line)), "{line}");
-        }
     }
 
     #[test]
     fn a_panic_is_found_in_whatever_pieces_it_comes_and_only_a_new_one() {
-        let dir = tempfile::tempdir().unwrap();
-        let log = dir.path().join("console.0.log");
-        let mut console = Console::follow(log.clone(), None);
-        assert!(console.panicked(&3.into()).is_none(), "no log yet");
-        let append = |text: &str| append(&log, text);
+        let (dir, mut console, append) = console();
         append("a user says: Kernel panic - not syncing\n");
         let (first, rest) = SYSRQ.split_at(60);
         append(first);
-        assert!(console.panicked(&3.into()).is_none());
+        assert_eq!(died(&mut console, &silent(0)), None);
         append(rest);
-        let text = console.panicked(&3.into()).unwrap().to_string();
+        let text = died(&mut console, &silent(0)).unwrap();
         assert!(text.starts_with("node 3: the kernel has panicked: sysrq triggered crash\n"), "{text}");
-        assert!(console.panicked(&3.into()).is_none());
-        assert!(Console::follow(log.clone(), None).panicked(&3.into()).is_none(), "that of an earlier machine");
+        assert_eq!(died(&mut console, &silent(0)), None);
+        let mut later = Console::follow(dir.path().join("console.0.log"), None);
+        assert_eq!(died(&mut later, &silent(0)), None, "that of an earlier machine");
         // A line that never ends is kept only in part.
         for _ in 0..3 {
             append(&"x".repeat(LONGEST_LINE));
-            assert!(console.panicked(&3.into()).is_none());
+            assert_eq!(died(&mut console, &silent(0)), None);
             assert_eq!(console.partial.len(), LONGEST_LINE);
         }
     }

@@ -4,6 +4,7 @@
 use crate::{Error, Result};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -11,11 +12,14 @@ use std::sync::LazyLock;
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-/// A child process. Killed when dropped.
+/// A child process, with what it has started in its process group: the program may be a script that starts the real
+/// one. Killed when dropped.
 #[derive(Debug)]
 pub struct Process {
     what: String,
     child: Child,
+    /// It has been waited for: its number may be another's by now.
+    reaped: bool,
 }
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -73,7 +77,7 @@ impl Process {
         log::debug!("starting {what}: {command:?}");
         let child =
             on_lasting_thread(move || command.spawn()).map_err(|source| Error::Spawn { what: what.clone(), source })?;
-        Ok(Process { what, child })
+        Ok(Process { what, child, reaped: false })
     }
 
     pub fn what(&self) -> &str {
@@ -84,8 +88,13 @@ impl Process {
         self.child.id()
     }
 
-    /// How it ended, if it has.
+    /// How it ended, if it has. Then nothing else of its group runs either.
     pub fn ended(&mut self) -> Option<ExitStatus> {
+        use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+        let looks = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        if !self.reaped && matches!(waitid(WaitId::Pid(Pid::from_child(&self.child)), looks), Ok(Some(_))) {
+            self.kill();
+        }
         self.child.try_wait().ok().flatten()
     }
 
@@ -96,11 +105,15 @@ impl Process {
         let _ = kill_process(Pid::from_child(&self.child), if hangs { Signal::STOP } else { Signal::CONT });
     }
 
-    /// Kills it and waits for its end.
+    /// Kills it, with its group, and waits for its end.
     pub(crate) fn kill(&mut self) {
-        // Fails only if it has already been waited for.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        use rustix::process::{Pid, Signal, kill_process_group};
+        if !self.reaped {
+            // Before it is waited for: until then the group's number is its own.
+            let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+            let _ = self.child.wait();
+            self.reaped = true;
+        }
     }
 
     /// Its memory at present, if it runs.
@@ -187,12 +200,21 @@ pub(crate) fn listens(path: &Path) -> bool {
 
 /// The same, of a process that may be in another network namespace: its number, or `self`.
 pub fn listens_seen_by(path: &Path, process: &str) -> bool {
-    /// `__SO_ACCEPTCON` in the flags column.
-    const LISTENING: &str = "00010000";
-    let Some(path) = path.to_str() else { return false };
-    fs::read_to_string(format!("/proc/{process}/net/unix")).unwrap_or_default().lines().any(|line| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        fields.get(3) == Some(&LISTENING) && fields.get(7) == Some(&path)
+    let table = fs::read(format!("/proc/{process}/net/unix")).unwrap_or_default();
+    is_listed(&table, path)
+}
+
+/// Whether a table of the kernel's has a socket with this path that listens. The path is the end of an entry, as it is,
+/// with spaces and newlines.
+fn is_listed(table: &[u8], path: &Path) -> bool {
+    /// `__SO_ACCEPTCON` in the fourth of seven columns.
+    const LISTENING: &[u8] = b"00010000";
+    let end = [b" ", path.as_os_str().as_bytes(), b"\n"].concat();
+    let places = table.windows(end.len()).enumerate().filter(|(_, window)| *window == end).map(|(at, _)| at);
+    places.into_iter().any(|at| {
+        let begin = table[..at].iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
+        let mut columns = table[begin..at].split(|byte| *byte == b' ').filter(|column| !column.is_empty());
+        columns.nth(3) == Some(LISTENING) && columns.count() == 3
     })
 }
 
@@ -220,6 +242,46 @@ mod tests {
         assert!(!proc.exists());
     }
 
+    /// A script that starts the program without `exec`; the number of the program's process.
+    fn script(dir: &Path, then: &str) -> (Process, PathBuf) {
+        let pid = dir.join("pid");
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("sleep 1000 & echo $! >{0}.new && mv {0}.new {0}; {then}", pid.display())]);
+        let process = Process::start("script", command, &dir.join("log")).unwrap();
+        let begun = std::time::Instant::now();
+        while !pid.exists() && begun.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let pid = fs::read_to_string(pid).unwrap();
+        (process, PathBuf::from(format!("/proc/{}/exe", pid.trim())))
+    }
+
+    /// A process that has ended has no program, also where it is not waited for.
+    fn ends(program: &Path) -> bool {
+        let begun = std::time::Instant::now();
+        while fs::read_link(program).is_ok() && begun.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        fs::read_link(program).is_err()
+    }
+
+    #[test]
+    fn what_a_script_has_started_ends_with_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (process, program) = script(dir.path(), "wait");
+        assert!(fs::read_link(&program).is_ok());
+        drop(process);
+        assert!(ends(&program));
+        // The script ends first.
+        let dir = tempfile::tempdir().unwrap();
+        let (mut process, program) = script(dir.path(), "exit 7");
+        while process.ended().is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(process.ended().and_then(|status| status.code()), Some(7));
+        assert!(ends(&program));
+    }
+
     #[test]
     fn memory_is_read_from_the_kernels_words() {
         let text = "VmRSS:\t  300 kB\nRssAnon:\t     100 kB\nRssFile:\t      50 kB\nRssShmem:\t     150 kB\n";
@@ -232,12 +294,21 @@ mod tests {
     #[test]
     fn a_socket_listens_only_while_it_does() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("socket");
-        assert!(!listens(&path));
-        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
-        assert!(listens(&path));
-        drop(listener);
-        assert!(path.exists() && !listens(&path));
+        for name in ["socket", "so cket", " a  b ", "new\nline", "ä,=\"'"] {
+            let path = dir.path().join(name);
+            assert!(!listens(&path));
+            let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+            assert!(listens(&path), "{name:?}");
+            let rest = name.split(' ').next_back().unwrap_or_default();
+            assert!(rest == name || !listens(Path::new(rest)));
+            drop(listener);
+            assert!(path.exists() && !listens(&path));
+        }
+        // Connected, not listening; and a path that only ends so.
+        let line = "0000000000000000: 00000003 00000000 00000000 0001 03 12345 /a b\n";
+        assert!(!is_listed(line.as_bytes(), Path::new("/a b")));
+        let line = line.replace("00000000 00000000 0001", "00000000 00010000 0001");
+        assert!(is_listed(line.as_bytes(), Path::new("/a b")) && !is_listed(line.as_bytes(), Path::new("b")));
     }
 
     #[test]

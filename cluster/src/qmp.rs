@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Longest line QEMU may send; the longest we ask for are well below.
@@ -128,6 +130,42 @@ impl Qmp {
     }
 }
 
+/// How often a guest has reset its machine by itself: not by QMP, as [`crate::Guest::reset`] does.
+#[derive(Debug)]
+pub(crate) struct Resets(Arc<AtomicU64>);
+
+impl Resets {
+    /// Counts from now on, over a connection of its own.
+    pub(crate) fn watch(node: &NodeLabel, path: &Path, limit: Duration) -> Result<Resets> {
+        Resets::over(Qmp::connect(node.clone(), path, limit)?)
+    }
+
+    fn over(mut qmp: Qmp) -> Result<Resets> {
+        let what = format!("the reader of QEMU's events of node {}", qmp.node);
+        let failed = |source| Error::Spawn { what: what.clone(), source };
+        // It is woken by QEMU only; the end of QEMU is that of the connection.
+        qmp.socket.get_ref().set_read_timeout(None).map_err(failed)?;
+        let count = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&count);
+        let name = format!("events {}", qmp.node.number);
+        let read = move || {
+            // After the answer to the first command there are events only.
+            while let Ok(Some(message)) = qmp.receive("(events)", Instant::now()) {
+                if message["event"] == "RESET" && message["data"]["guest"] == true {
+                    counter.fetch_add(1, Ordering::Release);
+                }
+            }
+        };
+        std::thread::Builder::new().name(name).spawn(read).map_err(failed)?;
+        Ok(Resets(count))
+    }
+
+    /// What the guest wrote before the last of them is on its console.
+    pub(crate) fn count(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,6 +206,23 @@ mod tests {
         qmp.wait_event("RESUME", SOON, |_| true).unwrap();
         let text = qmp.wait_event("RESUME", Duration::from_millis(60), |_| true).unwrap_err().to_string();
         assert!(text.contains("node 3: QMP RESUME"), "{text}");
+    }
+
+    #[test]
+    fn only_resets_by_the_guest_are_counted() {
+        let reset = |guest| json!({"event": "RESET", "data": {"guest": guest, "reason": "x"}});
+        let events = vec![reset(false), reset(true), json!({"event": "RESUME"}), reset(true), json!({"event": "STOP"})];
+        let mut qmp = qemu(move |request| match request["execute"].as_str() {
+            Some("query") => [vec![json!({"return": {}})], events.clone()].concat(),
+            _ => vec![json!({"return": {}})],
+        });
+        qmp.execute("query", json!({}), SOON).unwrap();
+        let resets = Resets::over(qmp).unwrap();
+        let begun = Instant::now();
+        while resets.count() < 2 && begun.elapsed() < SOON {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(resets.count(), 2);
     }
 
     #[test]

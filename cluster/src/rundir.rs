@@ -103,6 +103,12 @@ impl RunDir {
                 path.display()
             )));
         }
+        if path.to_str().is_none() {
+            return Err(Error::Usage(format!(
+                "the run directory {} is not UTF-8, as QEMU's options are; choose another with --run-dir",
+                path.display()
+            )));
+        }
         // Locked before it has the name that others look for.
         let early = dir.path().join("owner.new");
         let owner = File::create_new(&early).map_err(io("cannot write into"))?;

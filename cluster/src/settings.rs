@@ -127,12 +127,22 @@ pub struct Settings {
     #[arg(long)]
     #[serde(default)]
     pub tgd: bool,
+    /// Leaves out of an emulated boot what few programs use, a quarter of it: probes of the kernel's tracer, types of
+    /// BPF, certificates for modules [default: only where neither kernel, root nor shares are your own]
+    #[arg(long)]
+    #[serde(default)]
+    pub fast: bool,
     /// Seconds until a guest must be up [default: 180]
     #[arg(long, value_name = "SECONDS")]
     pub boot_timeout: Option<u64>,
     /// Seconds without an answer from a guest that is up, after which it counts as hung [default: 60]
     #[arg(long, value_name = "SECONDS")]
     pub hang_timeout: Option<u64>,
+    /// An error that a kernel may report without a failure of run: one whose first line has this text (KASAN's and
+    /// lkdtm's own tests); as often as wanted
+    #[arg(long, value_name = "TEXT")]
+    #[serde(default)]
+    pub allow_report: Vec<String>,
     /// Keeps the private directory with all logs and says where it is
     #[arg(long)]
     #[serde(default)]
@@ -244,8 +254,10 @@ impl Settings {
             gdb: if self.gdb.is_empty() { base.gdb } else { self.gdb },
             net: self.net.or(base.net),
             tgd: self.tgd || base.tgd,
+            fast: self.fast || base.fast,
             boot_timeout: self.boot_timeout.or(base.boot_timeout),
             hang_timeout: self.hang_timeout.or(base.hang_timeout),
+            allow_report: [base.allow_report, self.allow_report].concat(),
             keep: self.keep || base.keep,
             qemu: self.qemu.or(base.qemu),
             qemu_arg: [base.qemu_arg, self.qemu_arg].concat(),
@@ -279,6 +291,11 @@ impl Settings {
         range("cpus", self.cpus.map(u64::from), 1, 64, "")?;
         range("hang-timeout", self.hang_timeout, 5, 86_400, " s")?;
         range("boot-timeout", self.boot_timeout, 5, 3600, " s")?;
+        if self.allow_report.iter().any(|text| text.trim().is_empty()) {
+            return Err(Error::Usage(
+                "allow-report is empty, which is in every report: give a part of the line, such as \"KASAN:\"".into(),
+            ));
+        }
         if let (Some(threads @ Threads::Fixed(2..)), Some(Processes::Each)) = (self.threads, self.processes) {
             return Err(Error::Usage(format!(
                 "threads is {threads}, but the HIBs do not share a process; choose --processes one"
@@ -294,6 +311,7 @@ impl Settings {
             initrd: self.initrd.clone(),
             root: self.root.clone(),
             shares: self.share.clone(),
+            fast: self.fast,
             programs: self.programs,
         }
     }
@@ -303,11 +321,7 @@ impl Settings {
         if self.share.len() > MAX_SHARES {
             return Err(Error::Usage(format!("{} shares: at most {MAX_SHARES} are possible", self.share.len())));
         }
-        for (n, share) in self.share.iter().enumerate() {
-            if self.share[..n].iter().any(|other| other.guest == share.guest) {
-                return Err(Error::Usage(format!("two shares are at {}; give each a place of its own", share.guest)));
-            }
-        }
+        Share::in_order(self.share.clone())?;
         let append = self.append.as_deref().unwrap_or("");
         if append.len() > MAX_APPEND || append.contains(|c: char| c.is_control()) {
             return Err(Error::Usage(format!(
@@ -382,7 +396,7 @@ mod tests {
         let names: Vec<&str> = command.get_arguments().filter_map(|a| a.get_long()).collect();
         let text = "nodes = 3\nkernel = \"6.1\"\nmodules = \"/m\"\ninitrd = \"/i\"\nappend = \"a b\"\nroot = \"host\"\n\
                     share = [\"/a:/b:ro\"]\nmemory = \"512M\"\ncpus = 2\nmachine = \"pc\"\naccel = \"tcg\"\nprocesses = \"one\"\nthreads = 3\nnet = \"user\"\ntgd = true\ngdb = [\"2\"]\nboot-timeout = 60\n\
-                    hang-timeout = 90\nkeep = true\nqemu = \"/q\"\nqemu-arg = [\"-d\", \"int\"]\n\
+                    hang-timeout = 90\nallow-report = [\"KASAN:\"]\nfast = true\nkeep = true\nqemu = \"/q\"\nqemu-arg = [\"-d\", \"int\"]\n\
                     run-dir = \"/r\"\nlog-dir = \"/l\"\ncache = \"/c\"\n[hib]\nload-limit-ms = 500\n[fabric]\nnodes = 9\n\
                     [[trust]]\nname = \"lab\"\nnodes = [0, 2]\nsize-mib = 64\n";
         let settings = read(text).unwrap();

@@ -11,25 +11,20 @@ use ssh_key::public::Ed25519PublicKey;
 use ssh_key::{LineEnding, PrivateKey};
 use std::fmt::Write;
 use std::time::Duration;
-use telegraphos_agent::network::address;
+use telegraphos_agent::network::{SSH_KEYS, address};
 
-/// In a guest: takes the files, of which its input has lines behind a word each, and starts sshd at the address that is
-/// its first argument; the second has the names of all nodes. What is in `/etc/ssh` for others is left alone.
+/// In a guest: takes the files, of which its input has lines behind a word each, into the directory that is its first
+/// argument, and starts sshd at the address that is the second. What ssh itself reads is there since the guest's start,
+/// when no directory of the host was in the place of it.
 const START: &str = r#"
 [ -x /usr/sbin/sshd ] || exit 0
-at=/run/telegraphos-ssh
-mkdir -p $at/id $at/keys /run/sshd /etc/ssh/ssh_config.d && cd $at || exit 1
+at=$1
+mkdir -p $at/id $at/keys /run/sshd && cd $at || exit 1
 sed -n -e 's/^known //w known_hosts' -e 's/^host //w host' -e 's/^id-0 //w id/0' -e 's/^id-1000 //w id/1000' \
 	-e 's/^key-0 //w keys/0' -e 's/^key-1000 //w keys/1000' || exit 1
 chmod 600 host id/* && chown 1000 id/1000 || exit 1
-cat >/etc/ssh/ssh_config.d/telegraphos.conf <<-end
-	Host $2 10.84.*
-	    IdentityFile $at/id/%i
-	    GlobalKnownHostsFile $at/known_hosts
-	    LogLevel ERROR
-end
 cat >sshd_config <<-end
-	ListenAddress $1
+	ListenAddress $2
 	HostKey $at/host
 	AuthorizedKeysFile $at/keys/%U
 	PidFile $at/pid
@@ -53,12 +48,11 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// everything but ssh works there.
 pub(crate) fn connect(guests: &[Guest], progress: ProgressMode) -> Result<()> {
     let names = guests.iter().map(|guest| guest.label().host_name());
-    let keys = names.clone().zip(0..).map(|(name, node)| Keys::of_node(node, name)).collect::<Result<Vec<_>>>()?;
-    let names = names.collect::<Vec<_>>().join(" ");
+    let keys = names.zip(0..).map(|(name, node)| Keys::of_node(node, name)).collect::<Result<Vec<_>>>()?;
     let public = keys.iter().map(Keys::public).collect::<Result<String>>()?;
     let start = |guest: &Guest, keys: &Keys| {
         let address = address(keys.node).to_string();
-        let command = guest.argv(&["sh", "-c", START, "sh", &address, &names]).as_root();
+        let command = guest.argv(&["sh", "-c", START, "sh", SSH_KEYS, &address]).as_root();
         command.input(public.clone() + &keys.private()?).spawn()
     };
     let running: Vec<_> = guests.iter().zip(&keys).map(|(guest, keys)| (guest.label(), start(guest, keys))).collect();

@@ -31,6 +31,8 @@ pub struct BootOptions {
     pub root: Option<RootChoice>,
     /// Directories of the host inside the guest.
     pub shares: Vec<Share>,
+    /// An emulated boot leaves out what few programs use ([`BootOptions::skips`]).
+    pub fast: bool,
     /// Our own programs in the boot root.
     pub programs: Programs,
 }
@@ -38,6 +40,15 @@ pub struct BootOptions {
 impl From<KernelSeries> for BootOptions {
     fn from(series: KernelSeries) -> BootOptions {
         BootOptions { kernel: series.into(), ..BootOptions::default() }
+    }
+}
+
+impl BootOptions {
+    /// Whether an emulated kernel skips parts of its boot that programs may look for, such as probes of the tracer:
+    /// where that is wanted, and where no program is that could: with Debian's kernel and the boot root alone.
+    fn skips(&self) -> bool {
+        let own = matches!(self.kernel, KernelChoice::Own(_)) || self.root.is_some() || !self.shares.is_empty();
+        self.fast || !own
     }
 }
 
@@ -59,6 +70,8 @@ pub struct Guest {
     transport: Option<Transport>,
     /// The disk that is its root.
     disk: Option<PathBuf>,
+    /// An emulated kernel skips parts of its boot.
+    skips: bool,
     /// Words for its kernel that say what is mounted.
     words: String,
     /// What all of it is made of.
@@ -71,10 +84,10 @@ const ROOT_TAG: &str = "root";
 const FORMAT: &str = "4";
 /// Its file in the cache.
 const ROOT: &str = "root.ext4";
-/// What an emulated processor need not do at every boot, a quarter of its instructions: a source of random numbers that
-/// no guest uses is tested, types of BPF are resolved, Debian's certificates for modules are read, probes and
-/// enumerations of the kernel's tracer are prepared (tracefs then lacks `kprobe_events`), and the names of all
-/// functions that it could trace are looked up, which alone is a sixth.
+/// What an emulated processor need not do at every boot where no program could miss it, a quarter of its instructions:
+/// a source of random numbers that no guest uses is tested, types of BPF are resolved, Debian's certificates for
+/// modules are read, probes and enumerations of the kernel's tracer are prepared (tracefs then lacks `kprobe_events`),
+/// and the names of all functions that it could trace are looked up, which alone is a sixth.
 const NOT_EMULATED: &str = "jent_mod_init,bpf_tcp_ca_kfunc_init,load_system_certificate_list,trace_eval_init,\
                             init_kprobe_trace,ftrace_check_for_weak_functions";
 /// Words for emulated guests' kernels. All pages need not be zeroed once more when they are allocated, which is a 25th
@@ -124,6 +137,7 @@ impl Store {
             directories,
             transport,
             disk,
+            skips: options.skips(),
             words,
             manifest,
         })
@@ -133,7 +147,7 @@ impl Store {
     fn checked(&self, options: &BootOptions) -> Result<(Kernel, Option<PathBuf>, Mounts)> {
         let initrd = options.initrd.as_deref().map(readable).transpose()?;
         let root = options.root.as_ref().map(RootChoice::resolve).transpose()?;
-        let shares = options.shares.iter().map(Share::resolve).collect::<Result<Vec<_>>>()?;
+        let shares = Share::in_order(options.shares.iter().map(Share::resolve).collect::<Result<_>>()?)?;
         let kernel = match (&options.kernel, &options.modules) {
             (KernelChoice::Own(path), modules) => own::kernel(self, path, modules.as_deref())?,
             (kernel, Some(modules)) => {
@@ -388,8 +402,13 @@ impl Guest {
         if accelerator == TCG {
             let virtiofs = matches!(self.transport, Some(Transport::Virtiofs(_)));
             let emulated = if virtiofs { EMULATED_WITH_VIRTIOFS } else { EMULATED };
-            for word in [" ", emulated, " initcall_blacklist=", NOT_EMULATED] {
+            for word in [" ", emulated] {
                 command_line.push_str(word);
+            }
+            if self.skips {
+                for word in [" initcall_blacklist=", NOT_EMULATED] {
+                    command_line.push_str(word);
+                }
             }
         }
         command_line.push_str(&self.words);

@@ -112,6 +112,9 @@ impl RootChoice {
     }
 }
 
+/// Where guests have what the boot root brings along.
+const TOOLS: &str = "/run/telegraphos-image";
+
 /// A directory of the host inside the guests, as `--share HOSTDIR:GUESTDIR[:ro]` names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
@@ -148,15 +151,52 @@ impl FromStr for Share {
         if !guest.bytes().all(|b| b.is_ascii_alphanumeric() || b"/._-+@%=~".contains(&b)) {
             return Err(usage("the directory of guests has a character other than letters, digits and /._-+@%=~"));
         }
-        let outside = guest.trim_matches('/');
-        if outside.is_empty() || ["dev", "proc", "sys"].iter().any(|dir| Path::new(outside).starts_with(dir)) {
+        // `/mnt//x/.` is `/mnt/x`.
+        let names = Path::new(guest).components().filter(|part| matches!(part, Component::Normal(_)));
+        let guest = Path::new("/").join(names.collect::<PathBuf>());
+        let within = |dir: &str| guest.starts_with(dir);
+        if guest == Path::new("/") || ["/dev", "/proc", "/sys"].into_iter().any(within) {
             return Err(usage("a share cannot be the root, /dev, /proc or /sys"));
         }
-        Ok(Share { host: host.into(), guest: guest.to_owned(), read_only })
+        if guest == Path::new("/run") || within(TOOLS) {
+            return Err(usage("a share cannot be /run, where the guest has its agent; a directory in it can be one"));
+        }
+        let guest = guest.to_str().ok_or_else(|| usage("the directory of guests is no text"))?.to_owned();
+        Ok(Share { host: host.into(), guest, read_only })
     }
 }
 
 impl Share {
+    /// Puts each behind those that it is in, so that none hides another.
+    ///
+    /// # Errors
+    ///
+    /// Two are at one place; or one is in another, whose directory of the host has no place for it: it would have to be
+    /// made there.
+    pub fn in_order(mut shares: Vec<Share>) -> Result<Vec<Share>> {
+        shares.sort_by_key(|share| Path::new(&share.guest).components().count());
+        for (n, share) in shares.iter().enumerate() {
+            let Share { guest, .. } = share;
+            // The innermost is the last.
+            let Some(outer) = shares[..n].iter().rfind(|outer| Path::new(guest).starts_with(&outer.guest)) else {
+                continue;
+            };
+            let rest = Path::new(guest).strip_prefix(&outer.guest).unwrap_or(Path::new(""));
+            if rest == Path::new("") {
+                return Err(Error::Usage(format!("two shares are at {guest}; give each a place of its own")));
+            }
+            let place = outer.host.join(rest);
+            if !place.is_dir() {
+                let (outer, place) = (&outer.guest, place.display());
+                return Err(Error::Usage(format!(
+                    "the share {guest} is in the share {outer}, and {place} is no directory: make it, or give the share \
+                     another place"
+                )));
+            }
+        }
+        Ok(shares)
+    }
+
     /// The same with the directory of the host looked at.
     pub(crate) fn resolve(&self) -> Result<Share> {
         let usage = |why: String| {
@@ -183,6 +223,8 @@ mod tests {
         let made = |host: &str, guest: &str, read_only| Share { host: host.into(), guest: guest.into(), read_only };
         assert_eq!(share("./out:/mnt/out"), Ok(made("./out", "/mnt/out", false)));
         assert_eq!(share("/a:/b:ro"), Ok(made("/a", "/b", true)));
+        assert_eq!(share("/a:/mnt//x/./"), Ok(made("/a", "/mnt/x", false)));
+        assert_eq!(share("/a:/run/x"), Ok(made("/a", "/run/x", false)));
         for (wrong, why) in [
             ("/a", "no directory of guests"),
             (":/b", "no directory of the host"),
@@ -190,7 +232,11 @@ mod tests {
             ("/a:/b/../../etc", "leads outside"),
             ("/a:/b c", "a character other"),
             ("/a:/", "cannot be the root"),
+            ("/a://.", "cannot be the root"),
             ("/a:/proc/x", "cannot be the root"),
+            ("/a:/run", "cannot be /run"),
+            ("/a:/run/", "cannot be /run"),
+            ("/a:/run/telegraphos-image/bin", "cannot be /run"),
         ] {
             let text = share(wrong).unwrap_err();
             assert!(text.contains(why) && text.contains("HOSTDIR:GUESTDIR"), "{text}");
@@ -199,6 +245,27 @@ mod tests {
         let text = made(file.path().to_str().unwrap(), "/b", false).resolve().unwrap_err().to_string();
         assert!(text.contains("it is no directory"), "{text}");
         assert!(made("/nonexistent/x", "/b", false).resolve().is_err());
+    }
+
+    #[test]
+    fn shares_come_behind_those_that_they_are_in() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("a/in/ner")).unwrap();
+        let share =
+            |host: &str, guest: &str| -> Share { format!("{}/{host}:{guest}", dir.path().display()).parse().unwrap() };
+        let order = |shares: &[Share]| {
+            let shares = Share::in_order(shares.to_vec()).map_err(|e| e.to_string())?;
+            Ok::<_, String>(shares.into_iter().map(|share| share.guest).collect::<Vec<_>>())
+        };
+        let (outer, inner, other) = (share("a", "/mnt/x"), share("b", "/mnt/x/in"), share("c", "/mnt/xy"));
+        let innermost = share("d", "/mnt/x/in/ner");
+        assert_eq!(order(&[inner.clone(), other, outer.clone()]).unwrap(), ["/mnt/xy", "/mnt/x", "/mnt/x/in"]);
+        // It would be made in b, which is what is seen there.
+        let why = order(&[innermost.clone(), outer.clone(), inner]).unwrap_err();
+        assert!(why.contains("/b/ner is no directory: make it"), "{why}");
+        assert_eq!(order(&[innermost, outer.clone()]).unwrap(), ["/mnt/x", "/mnt/x/in/ner"]);
+        let why = order(&[outer, share("e", "/mnt/x/")]).unwrap_err();
+        assert!(why.contains("two shares are at /mnt/x"), "{why}");
     }
 
     #[test]

@@ -3,6 +3,9 @@
  * telegraphos_lab.ko: operations of processes, done by the kernel instead. It is loaded for
  * comparisons only, and no program needs it.
  */
+#include <linux/bug.h>
+#include <linux/delay.h>
+#include <linux/kthread.h>
 #include <linux/module.h>
 #include <linux/moduleparam.h>
 
@@ -19,6 +22,29 @@ static const struct tg_ioctl tg_lab_ioctls[] = {
 static bool kernel;
 module_param(kernel, bool, 0444);
 MODULE_PARM_DESC(kernel, "Files of boards that root opens while this module is loaded are the kernel's own, as those of telegraphos_net.ko: for tests of hostile kernels (default no)");
+
+/* It ends in its first instruction. */
+static int tg_lab_fail(void *unused)
+{
+	BUG();
+	return 0;
+}
+
+static int tg_lab_oops(const char *value, const struct kernel_param *parameter)
+{
+	struct task_struct *thread = kthread_run(tg_lab_fail, NULL, "tg_lab_oops");
+
+	if (IS_ERR(thread))
+		return PTR_ERR(thread);
+	/* The writer continues when the report is in the log. */
+	msleep(200);
+	return 0;
+}
+
+static const struct kernel_param_ops tg_lab_oops_ops = { .set = tg_lab_oops };
+
+module_param_cb(oops, &tg_lab_oops_ops, NULL, 0200);
+MODULE_PARM_DESC(oops, "A write makes the kernel report a bug, and continue: for tests of what watches it");
 
 static struct tg_lab tg_lab_this = {
 	.owner = THIS_MODULE,

@@ -5,7 +5,7 @@ use crate::command;
 use crate::help::refused;
 use anyhow::{Result, ensure};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use telegraphos_cluster::{Cluster, NodeSettings, Settings};
 use telegraphos_images::{KernelSeries, Progress, RootChoice, Share, Store};
@@ -61,7 +61,7 @@ fn holds(dir: &Path, expected: &[&str]) -> Result<()> {
 pub(crate) fn a_directory_is_the_root_and_shares_are_in_it() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let path = |name: &str| dir.path().join(name);
-    for name in ["root/bin", "root/etc", "fixed", "results"] {
+    for name in ["root/bin", "root/etc", "fixed", "results/inner", "inner", "home", "etc"] {
         fs::create_dir_all(path(name))?;
     }
     fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755))?;
@@ -69,22 +69,33 @@ pub(crate) fn a_directory_is_the_root_and_shares_are_in_it() -> Result<()> {
     fs::write(path("root/bin/hello"), "#!/run/telegraphos-image/bin/sh\necho hello from \"$(cat /etc/marker)\"\n")?;
     fs::set_permissions(path("root/bin/hello"), PermissionsExt::from_mode(0o755))?;
     fs::write(path("fixed/given"), "given\n")?;
+    fs::write(path("etc/only"), "only\n")?;
     let share = |name: &str, guest: &str, read_only| Share { host: path(name), guest: guest.into(), read_only };
     // Of Linux 6.1 virtio is a set of modules.
     let old = NodeSettings { kernel: Some(KernelSeries::V6_1.into()), ..NodeSettings::default() };
+    // What a guest sets up for itself is in places of one's own here.
+    let places = vec![share("etc", "/etc", false), share("home", "/home/tg", false)];
+    let placed = NodeSettings { share: places, ..NodeSettings::default() };
     let settings = Settings {
-        node: vec![NodeSettings::default(), old],
+        node: vec![NodeSettings::default(), old, placed],
         root: Some(RootChoice::Path(path("root"))),
-        share: vec![share("fixed", "/mnt/fixed", true), share("results", "/mnt/results", false)],
+        // One that is in another, before it.
+        share: vec![
+            share("inner", "/mnt/results/inner", false),
+            share("fixed", "/mnt/fixed", true),
+            share("results", "/mnt/results", false),
+        ],
         append: Some("telegraphos.test=appended".into()),
         ..crate::settings("directory-root")
     };
-    let cluster = Cluster::builder().nodes(2).settings(settings).boot()?;
-    for guest in cluster.guests() {
+    let before = fs::metadata(path("home"))?;
+    let cluster = Cluster::builder().nodes(3).settings(settings).boot()?;
+    for guest in &cluster.guests()[..2] {
         let node = guest.node();
         let script = format!(
             "set -e; hello; grep -q telegraphos.test=appended /proc/cmdline; echo changed >/etc/marker; touch /new; \
              cat /etc/marker /mnt/fixed/given; ! touch /mnt/fixed/no 2>/dev/null; echo {node} >/mnt/results/{node}; \
+             echo {node} >/mnt/results/inner/{node}; \
              tg-selftest --help >/dev/null; [ -c /dev/telegraphos0 ]"
         );
         let said = guest.sh(&script).as_root().check()?;
@@ -93,10 +104,18 @@ pub(crate) fn a_directory_is_the_root_and_shares_are_in_it() -> Result<()> {
     // Both are there for both, and user tg has its home and the board.
     let said = cluster.node(0).sh("cat /mnt/results/1; id -un; cd; pwd; [ -w /dev/telegraphos0 ]").check()?;
     ensure!(said == "1\ntg\n/home/tg\n", "node 0 said {said:?}");
+    let said = cluster.node(2).sh("cat /etc/only; ls -A /home/tg | wc -l; id -u").check()?;
+    ensure!(said == "only\n0\n1000\n", "node 2 said {said:?}");
     drop(cluster);
+    let after = fs::metadata(path("home"))?;
+    let about = |of: &fs::Metadata| (of.uid(), of.gid(), of.mode());
+    ensure!(about(&after) == about(&before), "the home is {:?}, and was {:?}", about(&after), about(&before));
+    holds(&path("etc"), &["only"])?;
+    holds(&path("home"), &[])?;
+    holds(&path("inner"), &["0", "1"])?;
     holds(&path("root"), &["bin", "etc"])?;
     holds(&path("fixed"), &["given"])?;
-    holds(&path("results"), &["0", "1"])?;
+    holds(&path("results"), &["0", "1", "inner"])?;
     ensure!(fs::read_to_string(path("root/etc/marker"))? == "of the host", "a guest changed the directory of its root");
     Ok(())
 }

@@ -113,7 +113,32 @@ fn commands(clusters: &Clusters<'_>) -> Result<()> {
     ensure!(clusters.run(&["exec", "0", "--user", "root", "--", "id", "-u"], 0)? == "0\n", "it is not root");
     clusters.run(&["exec", "0", "--", "sh", "-c", "kill -9 $$"], 137)?;
     clusters.refused(&["exec", "5", "--", "true"], 2, "there is no node \"5\"; expected a number from 0 to 1")?;
-    clusters.refused(&["exec", "0", "--", "/no/program"], 1, "/no/program")
+    // What is left in the background continues, though what it writes is not read.
+    let script = "(while :; do echo tick; echo >>/tmp/ticks; sleep .2; done) & echo started";
+    let said = clusters.run(&["exec", "0", "--", "sh", "-c", script], 0)?;
+    ensure!(said.lines().any(|line| line == "started"), "the command says {said:?}");
+    let more = "before=$(wc -l </tmp/ticks); i=0; until [ $(wc -l </tmp/ticks) -gt $((before + 3)) ]; do \
+                i=$((i + 1)); [ $i -lt 300 ] || exit 1; sleep .1; done";
+    clusters.run(&["exec", "0", "--", "sh", "-c", more], 0)?;
+    // File systems of the kernel, and names that shells take for granted.
+    let script = "set -e; [ -e /sys/kernel/tracing/trace ]; [ -e /sys/kernel/debug/tracing ]; \
+                  [ -e /sys/fs/cgroup/cgroup.procs ]; grep -q ' /sys/fs/bpf bpf ' /proc/mounts; echo a >/dev/stderr; \
+                  [ -e /dev/fd/0 ]; echo a >/dev/stdout";
+    ensure!(
+        clusters.run(&["exec", "0", "--user", "root", "--", "sh", "-c", script], 0)? == "a\n",
+        "no standard output"
+    );
+    // Files end before memory does, and a process before the agent.
+    let script = "for dir in /tmp /dev/shm /run /root; do dd if=/dev/zero of=$dir/full bs=1M 2>/dev/null && exit 1; done; \
+                  for dir in /tmp /dev/shm /run /root; do [ -s $dir/full ] && rm $dir/full || exit 2; done; echo full";
+    ensure!(
+        clusters.run(&["exec", "0", "--user", "root", "--", "sh", "-c", script], 0)? == "full\n",
+        "no end of files"
+    );
+    clusters.run(&["exec", "0", "--", "tail", "/dev/zero"], 137)?;
+    clusters.run(&["exec", "0", "--", "true"], 0)?;
+    clusters.refused(&["exec", "0", "--", "/etc/passwd"], 126, "/etc/passwd")?;
+    clusters.refused(&["exec", "0", "--", "/no/program"], 127, "/no/program")
 }
 
 /// What runs in node 0 under this name.

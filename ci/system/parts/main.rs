@@ -459,7 +459,10 @@ fn runner(suite: &Suite) {
     suite.part("run_ends_with_254_when_a_kernel_panics_at_boot", runner::a_panic_at_boot_is_254_at_once);
     suite.part("run_ends_with_124_after_its_timeout", runner::a_late_command_is_124);
     suite.part("run_ends_with_254_after_an_error_of_the_kernel", runner::an_error_of_the_kernel_is_254_without_a_panic);
+    suite.part("run_takes_words_of_programs_for_words", runner::words_of_programs_are_no_failure);
+    suite.part("run_finds_the_revision_for_git_bisect", runner::a_bisection_finds_the_revision);
     suite.part("run_ends_with_254_when_a_guest_hangs", runner::a_guest_that_hangs_is_254);
+    suite.part("run_does_not_count_time_while_stopped", runner::time_in_which_all_is_stopped_does_not_count);
     suite.part("run_ends_with_124_when_a_boot_waits", runner::a_boot_that_waits_for_ever_is_124);
     suite.part("run_with_gdb", runner::gdb_stops_a_guest_as_long_as_it_wants);
     suite.part("machine_pc_has_the_board", runner::a_board_works_on_the_machine_pc);

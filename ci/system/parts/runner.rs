@@ -100,14 +100,18 @@ pub(crate) fn unlike_nodes_report_what_they_are() -> Result<()> {
 
 pub(crate) fn a_panic_is_254_with_its_stack() -> Result<()> {
     // The output is with the host before the kernel stops: nothing takes it out of a kernel that has.
-    let script = "echo before; sleep 1; echo c > /proc/sysrq-trigger; sleep 60";
+    let script = "echo before; printf 'test 7: '; sleep 1; echo c > /proc/sysrq-trigger; sleep 60";
     let dir = tempfile::tempdir()?;
     let junit = dir.path().join("out.xml");
-    let output = run(&["--user", "root", "--junit", &junit.display().to_string()], &["sh", "-c", script], 254)?;
+    // How the console shows what the kernel says is of no matter.
+    let options = ["--user", "root", "--append", "console_msg_format=syslog", "--junit", &junit.display().to_string()];
+    let output = run(&options, &["sh", "-c", script], 254)?;
     reported(&junit, &[("node0", &[&format!("error sh -c {script}")])])?;
     let text = fs::read_to_string(&junit)?;
     ensure!(text.contains("sysrq triggered crash") && text.contains("sysrq_handle_crash+0x"), "{text}");
-    ensure!(output.out.contains("[0] before"), "the output before it is not there");
+    // Also a line that it did not end.
+    ensure!(output.out == "[0] before\n[0] test 7: \n", "the output before it is {:?}", output.out);
+    ensure!(text.contains("test 7: "), "{text}");
     let stack = ["--- the kernel's stack", "sysrq_handle_crash+0x", "--- end of the console"];
     output.names(&["node 0: the kernel has panicked: sysrq triggered crash"])?;
     output.names(&stack)
@@ -132,16 +136,92 @@ pub(crate) fn a_late_command_is_124() -> Result<()> {
     output.names(&["node 0: sleep 1000: did not end within 2s"])
 }
 
-/// What the kernel says about an error after which it continues is on its console as its own messages are.
+/// An error after which the kernel continues, as a bug of a module is; and the same where it is expected.
 pub(crate) fn an_error_of_the_kernel_is_254_without_a_panic() -> Result<()> {
-    let script = "echo '<0>BUG: unable to handle page fault for address: ffffdead00000000' >/dev/kmsg; sleep 6000";
+    let fail = "echo 1 >/sys/module/telegraphos_lab/parameters/oops; sleep 6000";
     // Without the error it would be a limit of time: 124.
-    let output = run(&["--user", "root", "--timeout", "600"], &["sh", "-c", script], 254)?;
-    output.names(&["node 0: the kernel has failed: BUG: unable to handle page fault for address: ffffdead00000000"])?;
-    // A warning is no reason to end.
-    let script = "echo '<4>WARNING: CPU: 0 PID: 1 at kernel/x.c:1' >/dev/kmsg; sleep 3; echo on";
-    let output = run(&["--user", "root"], &["sh", "-c", script], 0)?;
+    let options = ["--user", "root", "--lab", "--timeout", "600"];
+    let output = run(&options, &["sh", "-c", fail], 254)?;
+    output.names(&["node 0: the kernel has failed: kernel BUG at ", "--- the kernel's stack", "tg_lab_fail"])?;
+    let fail = "echo 1 >/sys/module/telegraphos_lab/parameters/oops; echo on";
+    let allowed = ["--allow-report", "kernel BUG at ", "--allow-report", "Oops: "];
+    let output = run(&[&options[..], &allowed].concat(), &["sh", "-c", fail], 0)?;
     ensure!(output.out == "[0] on\n", "{output:?}");
+    Ok(())
+}
+
+/// What programs write on the console and into the kernel's log is not what the kernel says. The script is standard
+/// input, which the command of the only node gets. The sockets are in a directory that is several words.
+pub(crate) fn words_of_programs_are_no_failure() -> Result<()> {
+    let script = "
+        echo '[myapp] Oops: cannot reach the server' >/dev/console
+        echo 'Kernel panic - not syncing: says a program' >/dev/console
+        echo '[    5.0] BUG: says another' >/dev/console
+        echo '<0>BUG: unable to handle page fault for address: ffffdead00000000' >/dev/kmsg
+        sleep 3
+        echo on
+        exit 7
+    ";
+    let above = tempfile::tempdir()?;
+    let dir = above.path().join("a b");
+    fs::create_dir(&dir)?;
+    let mut run = command(&["--quiet", "run", "--nodes", "1", "--user", "root", "--run-dir"]);
+    let mut run = run.arg(&dir).args(["--", "sh"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    run.stdin.take().context("no input")?.write_all(script.as_bytes())?;
+    let said = ended(run.wait_with_output()?, 7)?;
+    ensure!(said.out == "[0] on\n", "{said:?}");
+    nothing_left(&dir)?;
+    // Of several nodes, none is meant.
+    let mut several = command(&["--quiet", "run", "--nodes", "2", "--", "sh"]);
+    let mut several = several.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let mut input = several.stdin.take().context("no input")?;
+    // It looks once more before the command begins, so that it is refused in any case.
+    input.write_all(b"exit 7")?;
+    let said = ended(several.wait_with_output()?, 2)?;
+    said.names(&["standard input has data", "--stdin none"])
+}
+
+/// `git bisect run` over revisions of which one cannot be booted, and whose kernel panics from one on.
+pub(crate) fn a_bisection_finds_the_revision() -> Result<()> {
+    const REVISIONS: usize = 16;
+    const BAD: usize = 11;
+    let dir = tempfile::tempdir()?;
+    let (tree, runs) = (dir.path().join("tree"), dir.path().join("runs"));
+    fs::create_dir(&tree)?;
+    fs::create_dir(&runs)?;
+    // As a shell has it: there, this process is another one.
+    let this = command(&["--quiet", "run", "--bisect"]);
+    let git = |words: &[&str], code: i32| {
+        let mut git = std::process::Command::new("git");
+        git.envs(this.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let identity = ["-c", "user.name=tester", "-c", "user.email=tester@localhost", "-c", "commit.gpgsign=false"];
+        ends(git.arg("-C").arg(&tree).args(identity).args(words), code)
+    };
+    git(&["init", "--quiet"], 0)?;
+    for revision in 0..REVISIONS {
+        let what = if revision >= BAD { "echo c >/proc/sysrq-trigger; sleep 600" } else { "true" };
+        fs::write(tree.join("test.sh"), format!("# {revision}\n{what}\n"))?;
+        // As where a build has failed.
+        let kernel = if revision == 7 { "./no-such-kernel" } else { "6.12" };
+        fs::write(tree.join("kernel"), kernel)?;
+        git(&["add", "."], 0)?;
+        git(&["commit", "--quiet", "-m", &format!("revision {revision}")], 0)?;
+    }
+    let words: Vec<_> = this.get_args().map(|word| word.to_string_lossy()).collect();
+    let run = format!(
+        "exec '{}' {} --nodes 1 --user root --kernel \"$(cat kernel)\" --run-dir '{}' -- sh <test.sh",
+        std::env::current_exe()?.display(),
+        words.join(" "),
+        runs.display()
+    );
+    git(&["bisect", "start", "HEAD", &format!("HEAD~{}", REVISIONS - 1)], 0)?;
+    let said = git(&["bisect", "run", "sh", "-c", &run], 0)?;
+    let first = git(&["log", "-1", "--format=%s", "refs/bisect/bad"], 0)?;
+    ensure!(first.out.trim() == format!("revision {BAD}"), "it found {first:?}:\n{}\n{}", said.out, said.err);
+    nothing_left(&runs)?;
+    // Wrong usage ends a search: to git, 2 would be a bad revision.
+    ends(&mut command(&["run", "--bisect", "--nodes", "x", "--", "true"]), 255)?;
+    ends(&mut command(&["run", "--bisect", "--nodes", "900", "--", "true"]), 255)?;
     Ok(())
 }
 
@@ -149,6 +229,28 @@ pub(crate) fn a_guest_that_hangs_is_254() -> Result<()> {
     let script = "echo before; sleep 1; killall -STOP tg-agent; sleep 600";
     let output = run(&["--user", "root", "--hang-timeout", "6"], &["sh", "-c", script], 254)?;
     output.names(&["node 0: the guest has hung", "has not answered for 6s", "end of node 0's console log"])
+}
+
+/// The whole cluster is stopped for twice the time after which a guest has hung, as in a container that is frozen.
+pub(crate) fn time_in_which_all_is_stopped_does_not_count() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let mut run = command(&["--quiet", "run", "--nodes", "1", "--hang-timeout", "6", "--timeout", "20", "--run-dir"]);
+    let run = run.arg(dir.path()).args(["--", "sh", "-c", "echo begun; sleep 8; echo on"]);
+    let mut run = Daemon::start(run.stdout(Stdio::piped()));
+    let mut out = run.stdout.take().context("no output")?;
+    let mut said = [0; 10];
+    out.read_exact(&mut said)?;
+    ensure!(&said == b"[0] begun\n", "it said {said:?}");
+    let all: Vec<u32> = processes_of(dir.path()).into_iter().map(|(pid, _)| pid).chain([run.id()]).collect();
+    ensure!(all.len() >= 3, "of the cluster run {all:?}");
+    all.iter().try_for_each(|pid| signal(*pid, "STOP"))?;
+    std::thread::sleep(Duration::from_secs(13));
+    all.iter().try_for_each(|pid| signal(*pid, "CONT"))?;
+    let mut rest = String::new();
+    out.read_to_string(&mut rest)?;
+    let status = run.wait()?;
+    ensure!(status.code() == Some(0) && rest == "[0] on\n", "{status}: {rest:?}");
+    nothing_left(dir.path())
 }
 
 pub(crate) fn a_boot_that_waits_for_ever_is_124() -> Result<()> {

@@ -7,6 +7,7 @@ mod control;
 mod ctl;
 mod demo;
 mod detached;
+mod input;
 mod lab;
 mod replay;
 mod run;
@@ -124,8 +125,8 @@ enum Command {
     },
     /// Runs a command in every guest at once
     #[command(after_help = "Examples:\n  telegraphos run --nodes 4 --lab -- tg-selftest\n  telegraphos run --junit \
-                            selftest.xml -- tg-selftest\n  telegraphos run --nodes 1 --user root -- sh -c 'dmesg | tail'\n\nThe exit code is that of the first command to fail, or 0; 124 after \
-                            --timeout; 254 for a guest whose\nkernel failed or that hung, with the kernel's stack and the end of its console. --junit and --ktap say the same for CI; a\nprogram \
+                            selftest.xml -- tg-selftest\n  telegraphos run --nodes 1 --user root -- sh -c 'dmesg | tail'\n  telegraphos run --nodes 1 -- sh < test.sh\n  git bisect run telegraphos run --bisect --kernel . -- tg-selftest\n\nThe exit code is that of the first command to fail, or 0; 126 and 127 as shells have \
+                            them; 124 after --timeout; 254 for a guest whose\nkernel failed or that hung, with the kernel's stack and the end of its console. --junit and --ktap say the same for CI; a\nprogram \
                             that prints KTAP has its own tests there.")]
     Run(RunArgs),
     /// Makes one report of outputs with KTAP that were kept elsewhere, as consoles of machines that others have started
@@ -206,6 +207,15 @@ struct RunArgs {
     /// Seconds after which it is killed; the exit code is then 124 [default: none]
     #[arg(long, value_name = "SECONDS")]
     timeout: Option<u64>,
+    /// Which commands get standard input: none, all, or that of a node, by number or name [default: that of the only
+    /// node, unless it is a terminal; of several nodes none, and it is an error if there is any]
+    #[arg(long, value_name = "WHICH")]
+    stdin: Option<input::Wanted>,
+    /// Exit codes for git bisect run: 0 good; 1 for a command that fails or is late, and for a kernel that panics,
+    /// hangs or does not boot; 125 (skip) for what is not the kernel's fault; 255, which ends the search, for wrong
+    /// usage
+    #[arg(long)]
+    bisect: bool,
     #[command(flatten)]
     reports: Files,
     #[command(flatten)]
@@ -233,7 +243,10 @@ pub(crate) fn detached_main(args: impl IntoIterator<Item = OsString>) -> ExitCod
 }
 
 fn run_command(args: Vec<OsString>, detached: bool) -> ExitCode {
-    begin(args.clone(), |cli| execute(cli, &args, detached))
+    let code = begin(args.clone(), |cli| execute(cli, &args, detached));
+    let bisects = args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--bisect");
+    // To `git bisect run` wrong usage would be a bad revision; no other error of such a command has this code.
+    if bisects && code == ExitCode::from(2) { ExitCode::from(run::BISECT_USAGE) } else { code }
 }
 
 fn execute(mut cli: Cli, args: &[OsString], detached: bool) -> Result<u8> {
@@ -275,9 +288,17 @@ fn execute(mut cli: Cli, args: &[OsString], detached: bool) -> Result<u8> {
         Command::Cp(args) => detached::cp(&args),
         Command::Down { which } => detached::down(&which),
         Command::Run(args) => {
-            let RunArgs { user, lab, timeout, reports, settings, argv } = args;
+            let RunArgs { user, lab, timeout, stdin, bisect, reports, settings, argv } = args;
             let limit = timeout.map(Duration::from_secs);
-            run::run(networked(settings)?, &run::Program { argv: &argv, user, lab, limit, reports })
+            let program = run::Program { argv: &argv, user, lab, limit, stdin, reports };
+            let context = networked(settings);
+            if !bisect {
+                return run::run(context?, &program);
+            }
+            let checked = context.and_then(|context| run::check(&context, &program).map(|()| context))?;
+            let result = run::run(checked, &program);
+            result.as_ref().err().into_iter().for_each(complain);
+            Ok(run::bisected(&result))
         }
         Command::Report { files, outputs } => report::report(&files, &outputs),
         Command::Bench(arguments) => lab::run("bench", &common, &arguments),

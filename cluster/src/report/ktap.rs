@@ -82,6 +82,37 @@ impl Line<'_> {
     }
 }
 
+/// A line without what a kernel's log has before it: the level, the time, the processor or task, and what a syslog
+/// daemon puts before these.
+fn without_stamp(line: &str) -> &str {
+    let unstamped = |line: &str| -> Option<usize> {
+        let mut rest = line;
+        if let Some((level, after)) = rest.strip_prefix('<').and_then(|line| line.split_once('>')) {
+            rest = if level.parse::<u16>().is_ok() { after } else { return None };
+        }
+        let (time, mut rest) = rest.strip_prefix('[')?.split_once(']')?;
+        let (seconds, fraction) = time.trim_start().split_once('.')?;
+        let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        if !digits(seconds) || !digits(fraction) {
+            return None;
+        }
+        if let Some((caller, after)) = rest.strip_prefix('[').and_then(|line| line.split_once(']')) {
+            rest = if digits(caller.trim_start().strip_prefix(['T', 'C'])?) { after } else { rest };
+        }
+        // One space is the log's; others are of the line.
+        Some(line.len() - rest.strip_prefix(' ').unwrap_or(rest).len())
+    };
+    // `Nov 30 12:00:00 host kernel: `, or a time of ISO 8601.
+    let is_time = |head: &str| {
+        let months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+        let begins =
+            head.starts_with(|c: char| c.is_ascii_digit()) || months.iter().any(|month| head.starts_with(month));
+        begins && head.contains(':') && head.len() <= 80
+    };
+    let line = line.split_once(" kernel: ").filter(|(head, _)| is_time(head)).map_or(line, |(_, rest)| rest);
+    unstamped(line).map_or(line, |at| &line[at..])
+}
+
 /// The spaces, tabs and comment signs that a line begins with, as kselftest and KUnit put them before subtests.
 fn prefix(line: &str) -> &str {
     let mut end = 0;
@@ -118,7 +149,7 @@ fn outcome(ok: bool, directive: &str) -> Outcome {
 impl Reader {
     /// Takes the next line, which came `at` after the beginning.
     pub(super) fn line(&mut self, line: &str, at: Duration) {
-        let line = line.trim_end_matches(['\r', '\n']);
+        let line = without_stamp(line.trim_end_matches(['\r', '\n']));
         // Of the innermost level, or of one around it, whose line then closes those within.
         let known = (0..self.levels.len()).rev().find_map(|level| {
             let rest = line.strip_prefix(self.levels[level].prefix.as_str())?;
@@ -346,6 +377,33 @@ mod tests {
         let tests = read(kselftest).unwrap();
         assert_eq!(short(&tests), "-selftests: mm: x(+one -two)");
         assert_eq!(tests[0].subtests[1].notes, "why\n");
+    }
+
+    /// KUnit's, as `dmesg` and consoles show it.
+    #[test]
+    fn a_report_behind_stamps_of_a_log_is_read() {
+        let kunit = "KTAP version 1\n1..2\n    KTAP version 1\n    # Subtest: list\n    # module: list_test\n    1..2\n    \
+                     ok 1 init\n    # swap: EXPECTATION FAILED at lib/list-test.c:1\n    not ok 2 swap\nnot ok 1 list\nok 2 sort\n";
+        for stamp in [
+            "[    1.234567] ",
+            "[12345.000001] ",
+            "[    1.234567][    T1] ",
+            "[    1.234567][ C0] ",
+            "<6>[    1.234567] ",
+            "Nov 30 12:00:00 host kernel: [    1.234567] ",
+            "2026-11-30T12:00:00.123456+00:00 host kernel: ",
+        ] {
+            let mut text = format!("{stamp}random: crng init done\n");
+            kunit.lines().for_each(|line| text += &format!("{stamp}{line}\n"));
+            let tests = read(&text).unwrap_or_else(|| panic!("{stamp}: no report"));
+            assert_eq!(short(&tests), "-list(+init -swap) +sort", "{stamp}");
+            let notes = "module: list_test\n";
+            assert_eq!(tests[0].subtests[0].notes, notes, "{stamp}");
+            assert_eq!(tests[0].subtests[1].notes, "swap: EXPECTATION FAILED at lib/list-test.c:1\n", "{stamp}");
+        }
+        for line in ["[x] ok 1 a", "[1] ok 1 a", "[ 1.2x] ok 1 a", "<a>[ 1.2] ok 1", "says kernel: what"] {
+            assert_eq!(without_stamp(line), line);
+        }
     }
 
     #[test]

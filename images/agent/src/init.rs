@@ -43,18 +43,60 @@ use telegraphos_agent::network;
 const QUIET: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
 const NO_PROGRAMS: MountFlags = QUIET.union(MountFlags::NOEXEC);
 
-/// What is mounted, in this order: where, type, flags, options.
+/// What is mounted, in this order: where, type, flags, options. What processes may fill is at most half of the memory
+/// together.
 const MOUNTS: [(&str, &str, MountFlags, &CStr); 9] = [
     ("/proc", "proc", NO_PROGRAMS, c""),
     ("/dev", "devtmpfs", MountFlags::NOSUID, c""),
     ("/sys", "sysfs", NO_PROGRAMS, c""),
     ("/dev/pts", "devpts", MountFlags::NOSUID.union(MountFlags::NOEXEC), c"mode=620,ptmxmode=666"),
-    ("/dev/shm", "tmpfs", QUIET, c"mode=1777"),
-    ("/tmp", "tmpfs", QUIET, c"mode=1777"),
-    ("/run", "tmpfs", QUIET, c"mode=755"),
-    ("/root", "tmpfs", QUIET, c"mode=700"),
-    ("/home/tg", "tmpfs", QUIET, c"mode=755,uid=1000,gid=1000"),
+    ("/dev/shm", "tmpfs", QUIET, c"mode=1777,size=10%"),
+    ("/tmp", "tmpfs", QUIET, c"mode=1777,size=25%"),
+    ("/run", "tmpfs", QUIET, c"mode=755,size=5%"),
+    ("/root", "tmpfs", QUIET, c"mode=700,size=5%"),
+    ("/home/tg", "tmpfs", QUIET, c"mode=755,uid=1000,gid=1000,size=5%"),
 ];
+
+/// File systems of the kernel that programs look for, where the kernel has them: where, and type. Those in `/sys` are
+/// there if the kernel has made the directory; those in `/dev` get one.
+const OF_THE_KERNEL: [(&str, &str); 9] = [
+    ("/sys/kernel/debug", "debugfs"),
+    ("/sys/kernel/tracing", "tracefs"),
+    ("/sys/kernel/security", "securityfs"),
+    ("/sys/kernel/config", "configfs"),
+    ("/sys/fs/cgroup", "cgroup2"),
+    ("/sys/fs/bpf", "bpf"),
+    ("/sys/fs/pstore", "pstore"),
+    ("/dev/mqueue", "mqueue"),
+    ("/dev/hugepages", "hugetlbfs"),
+];
+
+/// Names that shells and programs take for granted.
+const LINKS: [(&str, &str); 4] = [
+    ("/proc/self/fd", "/dev/fd"),
+    ("/proc/self/fd/0", "/dev/stdin"),
+    ("/proc/self/fd/1", "/dev/stdout"),
+    ("/proc/self/fd/2", "/dev/stderr"),
+];
+
+/// Mounts what there is.
+fn mount_of_the_kernel() {
+    for (to, at) in LINKS {
+        attempt(at, std::os::unix::fs::symlink(to, at));
+    }
+    let known = read("/proc/filesystems");
+    for (at, kind) in OF_THE_KERNEL {
+        if !known.lines().any(|line| line.split_whitespace().last() == Some(kind)) {
+            continue;
+        }
+        if at.starts_with("/dev/") {
+            attempt(at, fs::create_dir(at));
+        }
+        if std::path::Path::new(at).is_dir() {
+            attempt(at, mount(kind, at, kind, NO_PROGRAMS, c"").map_err(Into::into));
+        }
+    }
+}
 
 const MODULES: &str = "/lib/telegraphos";
 
@@ -114,7 +156,7 @@ impl Words {
         let tty = format!("/dev/{}", self.agent.as_ref()?);
         // Network devices of boards that come later get addresses.
         let network = (self.net.is_some() && !self.noload).then(|| "--network".into());
-        Some(["--devices".into()].into_iter().chain(network).chain([tty]).collect())
+        Some(["--devices".into()].into_iter().chain(network).chain(["--kernel".into(), tty]).collect())
     }
 
     /// What busybox's init is to run; `console` is the name of the console's terminal.
@@ -257,6 +299,10 @@ fn names(words: &Words) {
         attempt(&place, fs::write(&place, before + text));
     };
     put("hosts", &network::hosts(words.net.unwrap_or(0), &words.names));
+    if words.net.is_some() && std::path::Path::new("/etc/ssh").is_dir() {
+        attempt("/etc/ssh/ssh_config.d", fs::create_dir_all("/etc/ssh/ssh_config.d"));
+        put("ssh/ssh_config.d/telegraphos.conf", &network::ssh_config(words.net.unwrap_or(0), &words.names));
+    }
     if words.outside {
         put("resolv.conf", network::RESOLVER);
     }
@@ -280,6 +326,7 @@ fn main() -> ExitCode {
         }
         attempt(at, mount(kind, at, kind, flags, options).map_err(Into::into));
     }
+    mount_of_the_kernel();
     let words = Words::of(&read("/proc/cmdline"));
     let name = words.name();
     attempt("the host name", rustix::system::sethostname(name.as_bytes()).map_err(Into::into));
@@ -297,11 +344,12 @@ fn main() -> ExitCode {
     attempt("/run/inittab", fs::write("/run/inittab", words.inittab(console)));
 
     if let Some(root) = &words.root {
-        if let Err(e) = switch(root, &words.shares) {
+        if let Err(e) = switch(root, &words.shares, || names(&words)) {
             return end_without_root(&e);
         }
+    } else {
+        names(&words);
     }
-    names(&words);
     let (up, release) = (read("/proc/uptime"), read("/proc/sys/kernel/osrelease"));
     let up = up.split(' ').next().unwrap_or("?");
     println!("telegraphos: {name} with Linux {} is up after {up} s", release.trim());
@@ -353,11 +401,11 @@ mod tests {
         let words = Words { agent: Some("ttyS1".into()), shell: true, ..Words::default() };
         let table = words.inittab("ttyS0");
         assert!(
-            table.starts_with("::respawn:/bin/tg-agent --devices /dev/ttyS1\nttyS0::respawn:-/bin/sh\n"),
+            table.starts_with("::respawn:/bin/tg-agent --devices --kernel /dev/ttyS1\nttyS0::respawn:-/bin/sh\n"),
             "{table}"
         );
         let table = Words { agent: Some("ttyS1".into()), net: Some(2), ..Words::default() }.inittab("ttyS0");
-        assert!(table.starts_with("::respawn:/bin/tg-agent --devices --network /dev/ttyS1\n"), "{table}");
+        assert!(table.starts_with("::respawn:/bin/tg-agent --devices --network --kernel /dev/ttyS1\n"), "{table}");
         assert_eq!(Words::default().inittab("ttyS0"), "::ctrlaltdel:/bin/reboot -f\n");
         let table = Words::of("telegraphos.tgd").inittab("ttyS0");
         assert!(table.contains("::respawn:/bin/sh -c 'mkdir -p /run/telegraphos; while :; do tgd >"), "{table}");

@@ -11,12 +11,13 @@
 //! - The agent says [`ToHost::Hello`] when it starts. A host that finds the line already in use says
 //!   [`ToGuest::Attach`]: commands of an earlier host are killed and forgotten, and Hello comes again. What a host says
 //!   before the first Hello may be lost.
-//! - The host chooses command ids. [`ToGuest::Run`] is answered by `Started` or `Error`; after `Started` come any
-//!   number of `Stdout`, `Stderr`, `StdinTaken`, and last `Exited`. The id is free again after `Exited`, or after an
-//!   `Error` that answers `Run`.
+//! - The host chooses command ids. [`ToGuest::Run`] is answered by `Started`, `NotStarted` or `Error`; after `Started`
+//!   come any number of `Stdout`, `Stderr`, `StdinTaken`, and last `Exited`. The id is free again after `Exited`, or
+//!   after a `NotStarted` or `Error` that answers `Run`.
 //! - At most [`STDIN_WINDOW`] bytes of one command's standard input may be on the way: `Stdin` spends them,
 //!   `StdinTaken` gives them back. More is refused with `Error`, for neither end buffers without bound.
 //! - A command runs in a separate process group, to which `Signal` goes.
+//! - What the kernel reported before a command ended comes as [`ToHost::Kernel`] before its `Exited`.
 //!
 //! Commands print their measurements as lines of [`Figure`]s.
 #![deny(unsafe_code)]
@@ -25,6 +26,8 @@ pub mod bench;
 pub mod child;
 pub mod devices;
 mod figure;
+pub mod kernel;
+pub mod memory;
 pub mod network;
 pub mod user;
 
@@ -40,7 +43,7 @@ pub const MAX_DATA: usize = 4 * 1024;
 /// Bytes of one command's standard input that may be sent and not yet taken.
 pub const STDIN_WINDOW: u32 = 16 * 1024;
 /// Changes whenever a message changes.
-pub const VERSION: u8 = 4;
+pub const VERSION: u8 = 5;
 
 const MAGIC: [u8; 4] = [0xf5, b'T', b'G', 0xa7];
 /// Magic, version, direction, payload length, check.
@@ -109,6 +112,15 @@ pub enum ToHost {
         uptime_ms: u64,
         /// A board's device node is there, with its owner.
         board: bool,
+        /// Differs from boot to boot, and not from agent to agent of one.
+        boot: String,
+    },
+    /// The kernel has failed, and continues.
+    Kernel {
+        /// Of the record in the kernel's log; an agent that is started again reports all of them again.
+        sequence: u64,
+        /// The first line of the report.
+        text: String,
     },
     Started {
         id: u32,
@@ -129,6 +141,13 @@ pub enum ToHost {
     StdinTaken { id: u32, bytes: u32 },
     /// The last message of a command.
     Exited { id: u32, exit: Exit },
+    /// The only message of a command that does not begin.
+    NotStarted {
+        id: u32,
+        /// As shells say it: 127 if there is no such program, 126 if it cannot be executed.
+        code: u8,
+        text: String,
+    },
     Error {
         /// The command it was about.
         id: u32,
@@ -311,11 +330,13 @@ mod tests {
     fn to_host() -> impl Strategy<Value = ToHost> {
         let data = || (any::<u32>(), vec(any::<u8>(), 0..200));
         prop_oneof![
-            ("[ -~]{0,30}", any::<u64>()).prop_map(|(release, uptime_ms)| ToHost::Hello {
+            ("[ -~]{0,30}", any::<u64>(), "[0-9a-f]{8}").prop_map(|(release, uptime_ms, boot)| ToHost::Hello {
                 release,
                 uptime_ms,
-                board: uptime_ms % 2 == 1
+                board: uptime_ms % 2 == 1,
+                boot
             }),
+            (any::<u64>(), "[ -~]{0,30}").prop_map(|(sequence, text)| ToHost::Kernel { sequence, text }),
             any::<(u32, u32)>().prop_map(|(id, pid)| ToHost::Started { id, pid }),
             data().prop_map(|(id, bytes)| ToHost::Stdout { id, bytes }),
             data().prop_map(|(id, bytes)| ToHost::Stderr { id, bytes }),
@@ -323,6 +344,11 @@ mod tests {
             any::<(u32, i32)>().prop_map(|(id, c)| ToHost::Exited { id, exit: Exit::Code(c) }),
             any::<(u32, i32)>().prop_map(|(id, s)| ToHost::Exited { id, exit: Exit::Signal(s) }),
             (any::<u32>(), "[ -~ü]{0,30}").prop_map(|(id, text)| ToHost::Error { id, text }),
+            (any::<u32>(), any::<u8>(), "[ -~ü]{0,30}").prop_map(|(id, code, text)| ToHost::NotStarted {
+                id,
+                code,
+                text
+            }),
             any::<u64>().prop_map(|nonce| ToHost::Pong { nonce }),
         ]
     }
@@ -365,7 +391,8 @@ mod tests {
     #[test]
     fn a_frame_cut_short_does_not_swallow_the_next() {
         let long = encode(&ToHost::Stdout { id: 1, bytes: vec![b'x'; 100] }).unwrap();
-        let next = encode(&ToHost::Hello { release: "6.12".into(), uptime_ms: 5, board: true }).unwrap();
+        let next =
+            encode(&ToHost::Hello { release: "6.12".into(), uptime_ms: 5, board: true, boot: "1".into() }).unwrap();
         for cut in 1..long.len() {
             let mut stream = long[..cut].to_vec();
             for _ in 0..8 {
@@ -381,7 +408,7 @@ mod tests {
     #[test]
     fn a_frame_behind_one_cut_short_is_found_when_the_line_is_silent() {
         let long = encode(&ToHost::Stdout { id: 1, bytes: vec![b'x'; MAX_DATA] }).unwrap();
-        let hello = ToHost::Hello { release: "6.12".into(), uptime_ms: 5, board: true };
+        let hello = ToHost::Hello { release: "6.12".into(), uptime_ms: 5, board: true, boot: "1".into() };
         for cut in [1, HEADER - 1, HEADER, HEADER + 1, 1000, long.len() - 1] {
             let mut decoder = Decoder::default();
             decoder.push(&long[..cut]);

@@ -2,7 +2,7 @@
 //! `tg-agent TTY`: serves a harness outside the guest, see the library. One thread, one poll loop; every buffer is
 //! bounded: a command whose output the line cannot take is simply not read until the line is free. With `--devices` it
 //! also gives the device nodes of boards their owner when they appear, with `--network` their network devices the
-//! address of their node.
+//! address of their node, and with `--kernel` it reports errors of this machine's kernel.
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
@@ -18,6 +18,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use telegraphos_agent::child::{Child, Program, Report};
 use telegraphos_agent::devices::Devices;
+use telegraphos_agent::kernel::KernelLog;
+use telegraphos_agent::memory;
 use telegraphos_agent::network::BoardDevices;
 use telegraphos_agent::user::Account;
 use telegraphos_agent::{Decoder, Exit, MAX_DATA, STDIN_WINDOW, ToGuest, ToHost, encode};
@@ -30,6 +32,14 @@ const MAX_JOBS: usize = 64;
 const MAX_REFUSED: usize = 16;
 /// Within this a command begins: its program and its directory can be on a filesystem of its user's.
 const START: Duration = Duration::from_secs(10);
+/// What shells exit with where a program is not found, or cannot be executed.
+const NOT_FOUND: u8 = 127;
+const NOT_EXECUTABLE: u8 = 126;
+/// What a command has written before its end is in its pipes, which hold no more than this.
+const LAST: usize = 1 << 20;
+/// Outputs of commands that have ended which are read on, and how often each in one turn.
+const MAX_LEFT: usize = 128;
+const DISCARDED: usize = 16;
 /// With more than this waiting for the line, commands' output is not read.
 const OUT_HIGH: usize = 32 * 1024;
 /// With more than this waiting, not even the line is read: a host that sends without reading must wait.
@@ -50,6 +60,8 @@ struct Job {
     /// Standard output and standard error.
     outputs: [Option<File>; 2],
     status: Option<WaitStatus>,
+    /// Bytes that were read after its end.
+    after: usize,
     /// The host that started it is gone; its messages are dropped.
     muted: bool,
 }
@@ -60,19 +72,42 @@ struct Agent {
     decoder: Decoder,
     /// In the order of their start.
     jobs: Vec<Job>,
+    /// Outputs of commands that have ended, which processes that they have left behind still have.
+    left: VecDeque<File>,
+    watches: Watches,
+}
+
+/// What it looks after beside commands.
+#[derive(Default)]
+struct Watches {
     devices: Option<Devices>,
     network: Option<BoardDevices>,
+    kernel: Option<KernelLog>,
+}
+
+impl Watches {
+    fn of(args: &mut std::iter::Peekable<impl Iterator<Item = String>>) -> io::Result<Watches> {
+        let mut given = |option: &str| args.next_if(|arg| arg == option).is_some();
+        // Before it says that a board is there.
+        let devices = given("--devices").then(|| Devices::watch("/dev".as_ref())).transpose()?;
+        let network = given("--network").then(BoardDevices::watch).transpose()?;
+        // A root may have no such log; then the console says what there is.
+        let kernel = given("--kernel").then(|| KernelLog::open("/dev/kmsg".as_ref()).ok()).flatten();
+        if kernel.is_some() {
+            memory::be_spared();
+        }
+        Ok(Watches { devices, network, kernel })
+    }
 }
 
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1).peekable();
-    let own_devices = args.next_if(|arg| arg == "--devices").is_some();
-    let network = args.next_if(|arg| arg == "--network").is_some();
+    let watches = Watches::of(&mut args);
     let (Some(path), None) = (args.next(), args.next()) else {
-        eprintln!("usage: tg-agent [--devices] [--network] TTY\nexample: tg-agent /dev/ttyS1");
+        eprintln!("usage: tg-agent [--devices] [--network] [--kernel] TTY\nexample: tg-agent /dev/ttyS1");
         return ExitCode::from(2);
     };
-    match Agent::open(&path, own_devices, network).and_then(|mut agent| agent.serve()) {
+    match watches.and_then(|watches| Agent::open(&path, watches)).and_then(|mut agent| agent.serve()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("tg-agent: {path}: {e}");
@@ -84,18 +119,15 @@ fn main() -> ExitCode {
 }
 
 impl Agent {
-    fn open(path: &str, own_devices: bool, network: bool) -> io::Result<Agent> {
-        // Before it says that a board is there.
-        let devices = own_devices.then(|| Devices::watch("/dev".as_ref())).transpose()?;
-        let network = network.then(BoardDevices::watch).transpose()?;
+    fn open(path: &str, watches: Watches) -> io::Result<Agent> {
         let line =
             rustix::fs::open(path, OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
         let mut settings = termios::tcgetattr(&line)?;
         settings.make_raw();
         settings.set_speed(115_200)?;
         termios::tcsetattr(&line, OptionalActions::Now, &settings)?;
-        let (out, decoder, jobs) = (VecDeque::new(), Decoder::default(), Vec::new());
-        let mut agent = Agent { line: line.into(), out, decoder, jobs, devices, network };
+        let (out, decoder, jobs, left) = (VecDeque::new(), Decoder::default(), Vec::new(), VecDeque::new());
+        let mut agent = Agent { line: line.into(), out, decoder, jobs, left, watches };
         agent.hello();
         Ok(agent)
     }
@@ -105,7 +137,14 @@ impl Agent {
         let up = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let uptime_ms = up.tv_sec.unsigned_abs() * 1000 + up.tv_nsec.unsigned_abs() / 1_000_000;
         let board = Path::new(BOARD).exists();
-        self.say(&ToHost::Hello { release, uptime_ms, board });
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        self.say(&ToHost::Hello { release, uptime_ms, board, boot: boot.trim().to_owned() });
+    }
+
+    fn look_at_kernel(&mut self) {
+        for error in self.watches.kernel.as_mut().map(KernelLog::look).unwrap_or_default() {
+            self.say(&ToHost::Kernel { sequence: error.sequence, text: error.text });
+        }
     }
 
     fn say(&mut self, message: &ToHost) {
@@ -119,16 +158,18 @@ impl Agent {
         loop {
             self.write_line()?;
             self.wait()?;
-            if let Some(devices) = &self.devices {
+            if let Some(devices) = &self.watches.devices {
                 devices.look()?;
             }
-            if let Some(network) = &mut self.network {
+            if let Some(network) = &mut self.watches.network {
                 network.look()?;
             }
+            self.look_at_kernel();
             if self.out.len() <= OUT_LIMIT {
                 self.read_line()?;
             }
             self.work();
+            self.discard();
         }
     }
 
@@ -143,8 +184,10 @@ impl Agent {
             line |= PollFlags::OUT;
         }
         let mut fds = vec![PollFd::new(&self.line, line)];
-        fds.extend(self.devices.iter().map(|devices| PollFd::new(devices, PollFlags::IN)));
-        fds.extend(self.network.iter().map(|network| PollFd::new(network, PollFlags::IN)));
+        let Watches { devices, network, kernel } = &self.watches;
+        fds.extend(devices.iter().map(|devices| PollFd::new(devices, PollFlags::IN)));
+        fds.extend(network.iter().map(|network| PollFd::new(network, PollFlags::IN)));
+        fds.extend(kernel.iter().map(|kernel| PollFd::new(kernel, PollFlags::IN)));
         for job in &self.jobs {
             if job.begins.is_some() {
                 fds.push(PollFd::new(job.child.report_fd(), PollFlags::IN));
@@ -159,6 +202,7 @@ impl Agent {
                 fds.extend(job.stdin.as_ref().map(|f| PollFd::new(f, PollFlags::OUT)));
             }
         }
+        fds.extend(self.left.iter().map(|f| PollFd::new(f, PollFlags::IN)));
         // What has ended may have left output.
         let at_once = (free && self.jobs.iter().any(|j| j.status.is_some())).then_some(Timespec::default());
         let begins = self.jobs.iter().filter_map(|job| job.begins).min();
@@ -227,11 +271,8 @@ impl Agent {
         }
     }
 
-    fn refuse(&mut self, id: u32, mut text: String) {
-        while text.len() > 1024 {
-            text.pop();
-        }
-        self.say(&ToHost::Error { id, text });
+    fn refuse(&mut self, id: u32, text: String) {
+        self.say(&ToHost::Error { id, text: bounded(text) });
     }
 
     fn run(
@@ -267,8 +308,27 @@ impl Agent {
         self.jobs = jobs;
     }
 
-    /// Whether the command has begun, or why it does not.
-    fn begin(&mut self, job: &mut Job, end: Instant) -> Result<(), String> {
+    /// Takes and discards what processes in the background write whose command has ended, so that they continue.
+    fn discard(&mut self) {
+        let mut bytes = [0; MAX_DATA];
+        self.left.retain_mut(|from| {
+            for _ in 0..DISCARDED {
+                match from.read(&mut bytes) {
+                    Ok(0) => return false,
+                    Ok(_) => {}
+                    Err(e) => return would_block(&e),
+                }
+            }
+            true
+        });
+        // The end of its output ends the process that writes, as without this.
+        while self.left.len() > MAX_LEFT {
+            self.left.pop_front();
+        }
+    }
+
+    /// Whether the command has begun, or why it does not, with the code that a shell has for that.
+    fn begin(&mut self, job: &mut Job, end: Instant) -> Result<(), (u8, String)> {
         match job.child.report(Duration::ZERO) {
             Ok(Some(Report::Closed | Report::Done)) => {
                 job.begins = None;
@@ -278,9 +338,12 @@ impl Agent {
                 }
                 Ok(())
             }
-            Ok(Some(Report::Failed(error))) | Err(error) => Err(error.to_string()),
+            Ok(Some(Report::Failed(error))) | Err(error) => {
+                let missing = matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
+                Err((if missing { NOT_FOUND } else { NOT_EXECUTABLE }, error.to_string()))
+            }
             Ok(None) if Instant::now() >= end => {
-                Err(format!("its directory or program is not there within {} s", START.as_secs()))
+                Err((NOT_EXECUTABLE, format!("its directory or program is not there within {} s", START.as_secs())))
             }
             Ok(None) => Ok(()),
         }
@@ -289,10 +352,11 @@ impl Agent {
     /// Whether the command has ended and that is reported.
     fn work_on(&mut self, job: &mut Job) -> bool {
         if let Some(end) = job.begins {
-            if let Err(why) = self.begin(job, end) {
+            if let Err((code, why)) = self.begin(job, end) {
                 job.child.kill();
                 if !job.muted {
-                    self.refuse(job.id, format!("cannot run {:?}: {why}", job.name));
+                    let text = bounded(format!("cannot run {:?}: {why}", job.name));
+                    self.say(&ToHost::NotStarted { id: job.id, code, text });
                 }
                 // It is reaped as one that has been forgotten.
                 (job.begins, job.muted, job.outputs) = (None, true, [None, None]);
@@ -314,8 +378,15 @@ impl Agent {
                 drained = false;
                 continue;
             }
+            // Of those that it has left behind, it is not waited for the end.
+            if job.after > LAST {
+                continue;
+            }
             let Some(bytes) = read_some(from) else { continue };
             drained = false;
+            if job.status.is_some() {
+                job.after += bytes.len();
+            }
             let id = job.id;
             if !job.muted {
                 self.say(&if stream == 0 { ToHost::Stdout { id, bytes } } else { ToHost::Stderr { id, bytes } });
@@ -327,10 +398,21 @@ impl Agent {
                 (Some(code), _) => Exit::Code(code),
                 (None, signal) => Exit::Signal(signal.unwrap_or(0)),
             };
+            // What the command has made the kernel report comes before its end.
+            self.look_at_kernel();
             self.say(&ToHost::Exited { id: job.id, exit });
+            self.left.extend(job.outputs.iter_mut().filter_map(Option::take));
         }
         true
     }
+}
+
+/// The beginning of a text, which a message has room for.
+fn bounded(mut text: String) -> String {
+    while text.len() > 1024 {
+        text.pop();
+    }
+    text
 }
 
 impl Job {
@@ -419,8 +501,12 @@ fn spawn(id: u32, uid: u32, gid: u32, argv: &[String], env: &[(String, String)],
     for fd in [&stdin, &stdout, &stderr] {
         rustix::io::ioctl_fionbio(fd, true)?;
     }
-    // SAFETY: nothing is done before the change of user.
-    let child = unsafe { program.start([input, output, errors], |_| Ok(())) }?;
+    let be_usual = |_| {
+        memory::be_usual();
+        Ok(())
+    };
+    // SAFETY: it makes system calls only.
+    let child = unsafe { program.start([input, output, errors], be_usual) }?;
     let pid = Pid::from_raw(child.id() as i32).ok_or_else(|| io::Error::other("no process id"))?;
     // Readable when the child has ended.
     let watch = rustix::process::pidfd_open(pid, PidfdFlags::empty()).inspect_err(|_| child.kill())?;
@@ -436,6 +522,7 @@ fn spawn(id: u32, uid: u32, gid: u32, argv: &[String], env: &[(String, String)],
         pending: VecDeque::new(),
         close_stdin: false,
         status: None,
+        after: 0,
         muted: false,
     })
 }

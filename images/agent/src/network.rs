@@ -57,6 +57,23 @@ pub fn hosts(nodes: u16, names: &[(u16, String)]) -> String {
     text
 }
 
+/// Where a node has the keys that let it in at others, while it runs.
+pub const SSH_KEYS: &str = "/run/telegraphos-ssh";
+
+/// What ssh reads to find these keys, in a cluster of so many nodes, of which some have names of their own.
+pub fn ssh_config(nodes: u16, names: &[(u16, String)]) -> String {
+    let name = |node: u16| {
+        let own = names.iter().find(|(of, _)| *of == node);
+        own.map_or_else(|| format!("node{node}"), |(_, name)| name.clone())
+    };
+    let all: Vec<String> = (0..nodes).map(name).collect();
+    format!(
+        "Host {} 10.84.*\n    IdentityFile {SSH_KEYS}/id/%i\n    GlobalKnownHostsFile {SSH_KEYS}/known_hosts\n    \
+         LogLevel ERROR\n",
+        all.join(" ")
+    )
+}
+
 /// A message to the kernel's routing: header, fixed part, attributes.
 fn message(kind: u16, flags: u16, fixed: &[u8], attributes: &[(u16, &[u8])]) -> Vec<u8> {
     let mut body = fixed.to_vec();
@@ -242,6 +259,11 @@ mod tests {
     fn nodes_have_addresses_by_their_numbers() {
         assert_eq!(address(0), Ipv4Addr::new(10, 84, 0, 1));
         assert_eq!(address(255), Ipv4Addr::new(10, 84, 1, 0));
+        let config = ssh_config(2, &[(1, "right".into())]);
+        assert!(
+            config.starts_with("Host node0 right 10.84.*\n    IdentityFile /run/telegraphos-ssh/id/%i\n"),
+            "{config}"
+        );
         let hosts = hosts(2, &[(1, "right".into())]);
         assert!(hosts.ends_with("10.84.0.1 node0\n10.84.0.2 right node1\n"), "{hosts}");
     }

@@ -17,8 +17,9 @@ const PEERS: &str = "/lib/telegraphos/peers";
 /// What any virtio device may need, each behind those whose symbols it needs.
 pub(crate) const VIRTIO: [&str; 5] =
     ["virtio_ring", "virtio", "virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_pci"];
-/// Limit for what a guest of a shared or own directory writes: half of its memory, as tmpfs has it.
-const LAYER: &std::ffi::CStr = c"mode=755";
+/// What a guest of a shared or own directory writes is in its memory: with all others that processes may fill, at most
+/// half of it.
+const LAYER: &std::ffi::CStr = c"mode=755,size=25%";
 
 /// What is to be the root.
 #[derive(Debug, PartialEq, Eq)]
@@ -134,8 +135,9 @@ fn mount_disk(at: &str) -> io::Result<()> {
     )))
 }
 
-/// Makes `root` the root, with these directories of the host in it.
-pub(crate) fn switch(root: &Root, shares: &[Share]) -> io::Result<()> {
+/// Makes `root` the root, with these directories of the host in it. What is set up in the root, by `set_up` too, is
+/// there before them: it changes nothing of the host's.
+pub(crate) fn switch(root: &Root, shares: &[Share], set_up: impl FnOnce()) -> io::Result<()> {
     for share in shares {
         load_for(&share.kind)?;
     }
@@ -160,12 +162,14 @@ pub(crate) fn switch(root: &Root, shares: &[Share]) -> io::Result<()> {
             .map_err(failed("mounting the writable layer (overlay)"))?;
     }
     enter()?;
+    users()?;
+    set_up();
     for share in shares {
         let Share { kind, tag, read_only, at } = share;
         fs::create_dir_all(at).map_err(failed(at))?;
         mount_directory(kind, tag, at, *read_only).map_err(failed(format!("mounting the share {at} ({kind})")))?;
     }
-    users()
+    Ok(())
 }
 
 /// Moves what is mounted to the new root, and makes it the root.
@@ -176,8 +180,8 @@ fn enter() -> io::Result<()> {
             fs::create_dir_all(&at).map_err(failed(&at))?;
         }
     }
-    mount("tmpfs", format!("{NEW}/run"), "tmpfs", QUIET, c"mode=755")?;
-    mount("tmpfs", format!("{NEW}/tmp"), "tmpfs", QUIET, c"mode=1777")?;
+    mount("tmpfs", format!("{NEW}/run"), "tmpfs", QUIET, c"mode=755,size=5%")?;
+    mount("tmpfs", format!("{NEW}/tmp"), "tmpfs", QUIET, c"mode=1777,size=10%")?;
     let tools = format!("{NEW}{TOOLS}");
     fs::create_dir(&tools)?;
     mount_bind("/", &tools)?;

@@ -160,14 +160,59 @@ fn a_signal_reaches_the_whole_group() {
 fn what_cannot_run_is_an_error_with_its_name() {
     let mut agent = Agent::start();
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    for argv in [vec!["no-such-program".to_owned()], vec![]] {
-        let name = argv.first().cloned().unwrap_or_default();
-        agent.say(&ToGuest::Run { id: 1, uid, gid, argv, env: vec![], cwd: None });
-        let ToHost::Error { id: 1, text } = agent.receive() else { panic!() };
-        assert!(text.contains(&format!("{name:?}")), "{text}");
+    for (program, expected) in [("no-such-program", 127), ("/etc/passwd", 126), ("/etc/passwd/x", 127)] {
+        agent.say(&ToGuest::Run { id: 1, uid, gid, argv: vec![program.into()], env: vec![], cwd: None });
+        let ToHost::NotStarted { id: 1, code, text } = agent.receive() else { panic!("{program}") };
+        assert!(code == expected && text.contains(&format!("{program:?}")), "{code}: {text}");
     }
+    agent.say(&ToGuest::Run { id: 1, uid, gid, argv: vec![], env: vec![], cwd: None });
+    let ToHost::Error { id: 1, text } = agent.receive() else { panic!("no command") };
+    assert!(text.contains("\"\""), "{text}");
     agent.say(&ToGuest::Ping { nonce: 5 });
     assert_eq!(agent.receive(), ToHost::Pong { nonce: 5 });
+}
+
+/// Runs a script to its end, of whose output the first line is the number of a process in the background.
+fn left_behind(agent: &mut Agent, script: &str) -> u32 {
+    agent.run(1, script);
+    let mut said = Vec::new();
+    loop {
+        match agent.receive() {
+            ToHost::Started { .. } => {}
+            ToHost::Stdout { bytes, .. } => said.extend(bytes),
+            ToHost::Exited { exit, .. } => {
+                assert_eq!(exit, Exit::Code(0));
+                let text = String::from_utf8(said).unwrap();
+                return text.lines().next().unwrap().parse().unwrap();
+            }
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+}
+
+/// Whether a process was there to be killed.
+fn killed(pid: u32) -> bool {
+    Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success()
+}
+
+#[test]
+fn what_is_left_in_the_background_continues() {
+    let mut agent = Agent::start();
+    let dir = tempfile::tempdir().unwrap();
+    let ticks = dir.path().join("ticks");
+    let ticking = format!("(read wait; while :; do echo tick; echo >>{}; sleep .02; done)", ticks.display());
+    let pid = left_behind(&mut agent, &format!("{ticking} </dev/null & echo $!"));
+    let size = || std::fs::metadata(&ticks).map_or(0, |about| about.len());
+    while size() < 10 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert!(killed(pid));
+    // One that writes without end does not keep the command from its end.
+    let pid = left_behind(&mut agent, "echo $$; exec 3>&1; (exec yes >&3) & sleep .2");
+    agent.say(&ToGuest::Ping { nonce: 5 });
+    assert_eq!(agent.receive(), ToHost::Pong { nonce: 5 });
+    let group = format!("-{pid}");
+    assert!(Command::new("kill").args(["-9", "--", &group]).status().unwrap().success(), "nothing of it runs");
 }
 
 #[test]
@@ -298,6 +343,6 @@ fn a_directory_is_entered_with_the_rights_of_the_user() {
     let (uid, cwd) = (65_534, Some(inner.to_str().unwrap().to_owned()));
     agent.say(&ToGuest::Run { id: 1, uid, gid: uid, argv, env: vec![], cwd });
     let first = agent.receive();
-    let ToHost::Error { id: 1, text } = first else { panic!("{first:?}") };
+    let ToHost::NotStarted { id: 1, code: 126, text } = first else { panic!("{first:?}") };
     assert!(text.contains("Permission denied"), "{text}");
 }
