@@ -19,7 +19,8 @@ use telegraphos_agent::kernel::is_error;
 /// How every kernel begins the line, behind its time stamp.
 const PANIC: &str = "Kernel panic - not syncing";
 /// What every kernel says before it resets or powers off its machine in order, at a level that is always shown.
-const SHUTDOWN: &str = "reboot: ";
+const SHUTDOWNS: [&str; 4] =
+    ["reboot: Restarting system", "reboot: machine restart", "reboot: Power down", "reboot: System halted"];
 /// Of a console, so much is read at once.
 const PIECE: u64 = 256 << 10;
 /// Pieces that are read in one turn.
@@ -143,7 +144,7 @@ impl Console {
         let line = String::from_utf8_lossy(&self.partial);
         if is_panic(&line) {
             (self.panic_at, self.shutdown) = (Some(self.at), false);
-        } else if words(&line).starts_with(SHUTDOWN) {
+        } else if SHUTDOWNS.iter().any(|said| line.contains(said)) {
             (self.panic_at, self.shutdown) = (None, true);
         }
         self.partial.clear();
@@ -164,8 +165,17 @@ fn words(line: &str) -> &str {
     rest
 }
 
+/// A line of a panic may begin with what a program has not ended, such as the prompt of a shell; then there is a time
+/// stamp between.
 fn is_panic(line: &str) -> bool {
-    words(line).starts_with(PANIC)
+    panic_in(line).is_some()
+}
+
+/// What the kernel says in a line of a panic.
+fn panic_in(line: &str) -> Option<&str> {
+    let stamped = || line.match_indices(PANIC).find(|(at, _)| line[..*at].trim_end().ends_with(']')).map(|(at, _)| at);
+    let text = words(line);
+    if text.starts_with(PANIC) { Some(text) } else { stamped().map(|at| &line[at..]) }
 }
 
 /// What a console says about a panic or another error.
@@ -201,8 +211,8 @@ impl Report {
     fn of(text: &str, symbols: Option<&Path>) -> Report {
         let lines = lines(text);
         let Some(at) = lines.iter().rposition(|line| is_panic(line)) else { return Report::of_reset(text, symbols) };
-        let reason =
-            lines.get(at).map_or("", |line| words(line).trim_start_matches(PANIC).trim_start_matches(':').trim());
+        let said = lines.get(at).and_then(|line| panic_in(line)).unwrap_or_default();
+        let reason = said.trim_start_matches(PANIC).trim_start_matches(':').trim();
         let mut what = format!("the kernel has panicked: {reason}");
         // The cause of a fatal exception has a line of its own, before.
         let cause = lines[..at].iter().rev().map(|line| words(line)).find(|line| line.starts_with("BUG: "));
@@ -334,28 +344,29 @@ mod tests {
         assert_eq!(died(&mut console, &answers(1)), None);
         append("[ 0.0] Linux version 6.12\n");
         assert_eq!(died(&mut console, &answers(1)), None);
+        // Behind the prompt of a shell.
+        append("root@node0:/# \x1b[6n[    3.835938] reboot: Restarting system\n");
+        assert_eq!(died(&mut console, &answers(2)), None);
+        append("[ 1.0] reboot: Restarting system\n[ 1.1] reboot: machine restart\n[ 0.0] Linux version 6.12\n");
+        assert_eq!(died(&mut console, &answers(3)), None);
         // Each reset has its own shutdown.
-        let text = died(&mut console, &answers(2)).unwrap();
+        let text = died(&mut console, &answers(4)).unwrap();
         assert!(
             text.starts_with("node 3: the kernel has reset its machine without a shutdown: a panic that"),
             "{text}"
         );
-        assert!(
-            text.ends_with(
-                "--- end of the console\n[ 1.0] reboot: Restarting system\n[ 1.1] reboot: machine restart\n\
-            [ 0.0] Linux version 6.12"
-            ),
-            "{text}"
-        );
+        assert!(text.ends_with("\n[ 1.1] reboot: machine restart\n[ 0.0] Linux version 6.12"), "{text}");
         // Levels before the time, and a panic that follows a shutdown.
         append("<0>[    9.8] reboot: Restarting system\n<1>[    9.9] BUG: unable to handle page fault\n");
-        append("<0>[   10.0] Kernel panic - not syncing: Fatal exception\n<0>[   10.0] Kernel Offset: disabled\n");
-        let text = died(&mut console, &answers(3)).unwrap();
+        append(
+            "root@node0:/# <0>[   10.0] Kernel panic - not syncing: Fatal exception\n<0>[   10.0] Kernel Offset: disabled\n",
+        );
+        let text = died(&mut console, &answers(5)).unwrap();
         assert!(text.contains("has panicked: Fatal exception (BUG: unable to handle page fault)"), "{text}");
-        assert_eq!(died(&mut console, &answers(3)), None, "it is reported once");
+        assert_eq!(died(&mut console, &answers(5)), None, "it is reported once");
         // One that says why, and not how.
         append("[ 2.0] Oops: 0000 [#1] PREEMPT SMP\n[ 0.0] Linux version 6.12\n");
-        let text = died(&mut console, &answers(4)).unwrap();
+        let text = died(&mut console, &answers(6)).unwrap();
         assert!(text.contains("without a shutdown: the last of its errors: Oops: 0000 [#1] PREEMPT SMP\n"), "{text}");
     }
 
