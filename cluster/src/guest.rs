@@ -367,7 +367,8 @@ impl Guest {
         let line = Line::open(self.node, socket)?;
         let path = self.socket(EVENTS);
         wait_for_socket(&path, &mut process, || self.tails())?;
-        let resets = Resets::watch(&self.label, &path, PROMPT)?;
+        let boots = line.clone();
+        let resets = Resets::watch(&self.label, &path, PROMPT, move || boots.boot().count)?;
         *lock(&self.vm) = Some(Vm { process, line, resets, _directories: directories });
         Ok(())
     }

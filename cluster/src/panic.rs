@@ -41,7 +41,7 @@ const ENTRIES: usize = 16;
 
 /// What is known of a guest beside its console.
 pub(crate) struct Signs<'a> {
-    /// Times it has reset its machine by itself.
+    /// Times it has reset its machine by itself when it was up.
     pub(crate) resets: u64,
     /// Whether only its kernel writes on its console: its agent has not been heard at all, or not for
     /// [`SOON`].

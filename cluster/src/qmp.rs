@@ -130,17 +130,24 @@ impl Qmp {
     }
 }
 
-/// How often a guest has reset its machine by itself: not by QMP, as [`crate::Guest::reset`] does.
+/// How often a guest that was up has reset its machine by itself: not by QMP, as [`crate::Guest::reset`] does. Firmware
+/// resets once more after a reset, whatever its cause, and a kernel that fails at boot does so again and again: these
+/// are not counted.
 #[derive(Debug)]
 pub(crate) struct Resets(Arc<AtomicU64>);
 
 impl Resets {
-    /// Counts from now on, over a connection of its own.
-    pub(crate) fn watch(node: &NodeLabel, path: &Path, limit: Duration) -> Result<Resets> {
-        Resets::over(Qmp::connect(node.clone(), path, limit)?)
+    /// Counts from now on, over a connection of its own; `boots` are those of the guest so far.
+    pub(crate) fn watch(
+        node: &NodeLabel,
+        path: &Path,
+        limit: Duration,
+        boots: impl Fn() -> u64 + Send + 'static,
+    ) -> Result<Resets> {
+        Resets::over(Qmp::connect(node.clone(), path, limit)?, boots)
     }
 
-    fn over(mut qmp: Qmp) -> Result<Resets> {
+    fn over(mut qmp: Qmp, boots: impl Fn() -> u64 + Send + 'static) -> Result<Resets> {
         let what = format!("the reader of QEMU's events of node {}", qmp.node);
         let failed = |source| Error::Spawn { what: what.clone(), source };
         // It is woken by QEMU only; the end of QEMU is that of the connection.
@@ -149,9 +156,15 @@ impl Resets {
         let counter = Arc::clone(&count);
         let name = format!("events {}", qmp.node.number);
         let read = move || {
+            let mut before = 0;
             // After the answer to the first command there are events only.
             while let Ok(Some(message)) = qmp.receive("(events)", Instant::now()) {
-                if message["event"] == "RESET" && message["data"]["guest"] == true {
+                if message["event"] != "RESET" {
+                    continue;
+                }
+                let now = boots();
+                let was_up = std::mem::replace(&mut before, now) != now;
+                if was_up && message["data"]["guest"] == true {
                     counter.fetch_add(1, Ordering::Release);
                 }
             }
@@ -209,19 +222,23 @@ mod tests {
     }
 
     #[test]
-    fn only_resets_by_the_guest_are_counted() {
+    fn only_resets_by_a_guest_that_was_up_are_counted() {
         let reset = |guest| json!({"event": "RESET", "data": {"guest": guest, "reason": "x"}});
-        let events = vec![reset(false), reset(true), json!({"event": "RESUME"}), reset(true), json!({"event": "STOP"})];
+        // Of so many boots when each comes.
+        let boots = [0, 1, 1, 2, 2, 3];
+        let events = [reset(true), reset(false), reset(true), reset(true), reset(true), reset(true)];
         let mut qmp = qemu(move |request| match request["execute"].as_str() {
-            Some("query") => [vec![json!({"return": {}})], events.clone()].concat(),
+            Some("query") => [vec![json!({"return": {}})], events.to_vec(), vec![json!({"event": "STOP"})]].concat(),
             _ => vec![json!({"return": {}})],
         });
         qmp.execute("query", json!({}), SOON).unwrap();
-        let resets = Resets::over(qmp).unwrap();
+        let seen = AtomicU64::new(0);
+        let resets = Resets::over(qmp, move || boots[seen.fetch_add(1, Ordering::Relaxed) as usize]).unwrap();
         let begun = Instant::now();
         while resets.count() < 2 && begun.elapsed() < SOON {
             std::thread::sleep(Duration::from_millis(1));
         }
+        std::thread::sleep(Duration::from_millis(20));
         assert_eq!(resets.count(), 2);
     }
 
