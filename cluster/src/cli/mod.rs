@@ -291,12 +291,12 @@ fn execute(mut cli: Cli, args: &[OsString], detached: bool) -> Result<u8> {
             let RunArgs { user, lab, timeout, stdin, bisect, reports, settings, argv } = args;
             let limit = timeout.map(Duration::from_secs);
             let program = run::Program { argv: &argv, user, lab, limit, stdin, reports };
-            let context = networked(settings);
+            let context = networked(settings)?;
+            run::check(&context, &program)?;
+            let result = run::run(context, &program);
             if !bisect {
-                return run::run(context?, &program);
+                return result;
             }
-            let checked = context.and_then(|context| run::check(&context, &program).map(|()| context))?;
-            let result = run::run(checked, &program);
             result.as_ref().err().into_iter().for_each(complain);
             Ok(run::bisected(&result))
         }

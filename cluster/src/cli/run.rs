@@ -30,7 +30,7 @@ pub(super) struct Program<'a> {
     pub(super) reports: Files,
 }
 
-/// Refuses what cannot be run, whatever is booted. [`run`] does the same.
+/// Refuses what cannot be run, whatever is booted.
 pub(super) fn check(context: &Context, program: &Program<'_>) -> Result<()> {
     program.reports.check()?;
     input::receivers(program.stdin.as_ref(), &context.settings.node_names()).map(drop)
@@ -55,9 +55,9 @@ pub(super) fn bisected(result: &Result<u8>) -> u8 {
     }
 }
 
-/// Boots and runs; the first exit code that is not 0. The reports are written however that ends.
+/// Boots and runs what [`check`] has not refused; the first exit code that is not 0. The reports are written however
+/// that ends.
 pub(super) fn run(context: Context, program: &Program<'_>) -> Result<u8> {
-    check(&context, program)?;
     let names = context.settings.node_names();
     let mut recorder = Recorder::new(names.clone(), program.argv);
     let result = run_recorded(context, program, &names, &mut recorder);

@@ -129,8 +129,7 @@ fn prefix(line: &str) -> &str {
 
 /// The beginning of a text, of so many bytes.
 fn bounded(text: &str, most: usize) -> String {
-    let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-    text[..end].to_owned()
+    telegraphos_agent::bounded(text, most).to_owned()
 }
 
 fn outcome(ok: bool, directive: &str) -> Outcome {

@@ -5,6 +5,7 @@
 //! to its own. So a program that writes "Oops: ..." there or onto the console is none, and how the console shows a
 //! record is of no matter.
 
+use crate::bounded;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -56,8 +57,7 @@ fn error_of(record: &str) -> Option<KernelError> {
     if priority >> 3 != 0 || !is_error(text) {
         return None;
     }
-    let end = (0..=text.len().min(TEXT)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-    Some(KernelError { sequence, text: text[..end].to_owned() })
+    Some(KernelError { sequence, text: bounded(text, TEXT).to_owned() })
 }
 
 /// The log of this guest's kernel, from its first record on.

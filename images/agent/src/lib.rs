@@ -180,6 +180,12 @@ fn read<M: Message>(payload: &[u8]) -> Option<M> {
     postcard::take_from_bytes(payload).ok().filter(|(_, rest)| rest.is_empty()).map(|(message, _)| message)
 }
 
+/// The beginning of a text, of at most so many bytes.
+pub fn bounded(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+    &text[..end]
+}
+
 /// The frame of a message.
 pub fn encode<M: Message>(message: &M) -> Result<Vec<u8>, TooLong> {
     #[allow(

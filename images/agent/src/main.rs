@@ -22,7 +22,7 @@ use telegraphos_agent::kernel::KernelLog;
 use telegraphos_agent::memory;
 use telegraphos_agent::network::BoardDevices;
 use telegraphos_agent::user::Account;
-use telegraphos_agent::{Decoder, Exit, MAX_DATA, STDIN_WINDOW, ToGuest, ToHost, encode};
+use telegraphos_agent::{Decoder, Exit, MAX_DATA, STDIN_WINDOW, ToGuest, ToHost, bounded, encode};
 
 /// The device node of the first board.
 const BOARD: &str = "/dev/telegraphos0";
@@ -40,6 +40,8 @@ const LAST: usize = 1 << 20;
 /// Outputs of commands that have ended which are read on, and how often each in one turn.
 const MAX_LEFT: usize = 128;
 const DISCARDED: usize = 16;
+/// Bytes of a reason.
+const TEXT: usize = 1024;
 /// With more than this waiting for the line, commands' output is not read.
 const OUT_HIGH: usize = 32 * 1024;
 /// With more than this waiting, not even the line is read: a host that sends without reading must wait.
@@ -272,7 +274,7 @@ impl Agent {
     }
 
     fn refuse(&mut self, id: u32, text: String) {
-        self.say(&ToHost::Error { id, text: bounded(text) });
+        self.say(&ToHost::Error { id, text: bounded(&text, TEXT).to_owned() });
     }
 
     fn run(
@@ -355,7 +357,7 @@ impl Agent {
             if let Err((code, why)) = self.begin(job, end) {
                 job.child.kill();
                 if !job.muted {
-                    let text = bounded(format!("cannot run {:?}: {why}", job.name));
+                    let text = bounded(&format!("cannot run {:?}: {why}", job.name), TEXT).to_owned();
                     self.say(&ToHost::NotStarted { id: job.id, code, text });
                 }
                 // It is reaped as one that has been forgotten.
@@ -405,14 +407,6 @@ impl Agent {
         }
         true
     }
-}
-
-/// The beginning of a text, which a message has room for.
-fn bounded(mut text: String) -> String {
-    while text.len() > 1024 {
-        text.pop();
-    }
-    text
 }
 
 impl Job {
