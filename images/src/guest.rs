@@ -31,7 +31,7 @@ pub struct BootOptions {
     pub root: Option<RootChoice>,
     /// Directories of the host inside the guest.
     pub shares: Vec<Share>,
-    /// An emulated boot leaves out what few programs use ([`BootOptions::skips`]).
+    /// An emulated boot leaves out what few programs use (`BootOptions::skips`).
     pub fast: bool,
     /// Our own programs in the boot root.
     pub programs: Programs,
