@@ -5,7 +5,7 @@
 #
 #   ci/selftest.sh [NODES [KERNEL [DIRECTORY]]]     by default: 2 6.12 selftest-results
 #
-# Exit code: 0, or that of `telegraphos run` (the first guest's that failed; 3 if the cluster could not be set up).
+# Exit code: 0, or that of `telegraphos run` (the first guest's that failed; 125 if the cluster could not be set up).
 set -euo pipefail
 
 nodes=${1:-2}

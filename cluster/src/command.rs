@@ -5,9 +5,10 @@ use crate::agent::Line;
 use crate::node_name::NodeLabel;
 use crate::{Error, Result, interrupt};
 use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
-use telegraphos_agent::{Exit, MAX_DATA, STDIN_WINDOW, ToGuest, ToHost};
+use telegraphos_agent::{BULK, Exit, MAX_DATA, Terminal, ToGuest, ToHost, bounded, words};
 
 /// How long an agent may take to start a command, and what is no limit.
 const START: Duration = Duration::from_secs(30);
@@ -56,8 +57,9 @@ impl std::str::FromStr for User {
 pub struct GuestCommand {
     line: Result<Line, String>,
     node: NodeLabel,
-    argv: Vec<String>,
+    argv: Vec<OsString>,
     user: User,
+    terminal: Option<Terminal>,
     input: Vec<u8>,
     keep_input: bool,
     /// A carriage return ends a line, too.
@@ -107,6 +109,18 @@ impl std::fmt::Display for Status {
     }
 }
 
+/// Bytes of a command in a message.
+const SHOWN: usize = 300;
+
+/// A command for messages and reports: nearly as its user has typed it, or its beginning.
+pub(crate) fn shown(argv: &[OsString]) -> String {
+    let text = argv.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+    match bounded(&text, SHOWN) {
+        whole if whole == text => text,
+        beginning => format!("{beginning}..."),
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct Output {
     pub status: Status,
@@ -139,9 +153,10 @@ pub(crate) enum Stream {
 }
 
 impl GuestCommand {
-    pub(crate) fn new(node: NodeLabel, line: Result<Line, String>, argv: Vec<String>) -> GuestCommand {
+    pub(crate) fn new(node: NodeLabel, line: Result<Line, String>, argv: Vec<OsString>) -> GuestCommand {
         let (user, input, limit) = (User::default(), Vec::new(), Duration::from_secs(120));
-        GuestCommand { line, node, argv, user, input, keep_input: false, returns: false, limit, start: START }
+        let (terminal, keep_input, returns, start) = (None, false, false, START);
+        GuestCommand { line, node, argv, user, terminal, input, keep_input, returns, limit, start }
     }
 
     /// As root; without this as `tg`.
@@ -173,6 +188,12 @@ impl GuestCommand {
         self
     }
 
+    /// It has a terminal of this size, with which both its outputs are one.
+    pub(crate) fn terminal(mut self, terminal: Option<Terminal>) -> GuestCommand {
+        self.terminal = terminal;
+        self
+    }
+
     /// How long [`GuestCommand::run`] waits; 120 s without this.
     pub fn limit(mut self, limit: Duration) -> GuestCommand {
         self.limit = limit;
@@ -186,12 +207,16 @@ impl GuestCommand {
     }
 
     pub fn spawn(self) -> Result<Running> {
-        let text = self.argv.join(" ");
+        let text = shown(&self.argv);
         let fail = |why| Error::Command { node: self.node.clone(), command: text.clone(), why };
         let line = self.line.map_err(fail)?;
         let (uid, gid) = self.user.ids();
-        let (argv, env) = (self.argv, Vec::new());
-        let (id, messages) = line.start(|id| ToGuest::Run { id, uid, gid, argv, env, cwd: None }).map_err(fail)?;
+        let (argv, terminal) = (words(self.argv), self.terminal);
+        // A program at a terminal asks which kind it is.
+        let kind = terminal.and_then(|_| std::env::var("TERM").ok());
+        let env = kind.into_iter().map(|kind| ("TERM".to_owned(), kind)).collect();
+        let run = |id| ToGuest::Run { id, uid, gid, argv, env, cwd: None, terminal };
+        let (id, messages) = line.start(run).map_err(fail)?;
         let mut running = Running {
             node: self.node.clone(),
             command: text.clone(),
@@ -200,7 +225,7 @@ impl GuestCommand {
             messages,
             pid: 0,
             input: self.input.into(),
-            input_window: STDIN_WINDOW as usize,
+            in_flight: 0,
             input_closed: self.keep_input,
             partial: Default::default(),
             returns: self.returns,
@@ -256,7 +281,8 @@ pub struct Running {
     pid: u32,
     /// What is still to be sent.
     input: VecDeque<u8>,
-    input_window: usize,
+    /// Sent, and not yet taken by the guest.
+    in_flight: usize,
     /// Closed, or not to be closed.
     input_closed: bool,
     /// Beginnings of lines: standard output, standard error.
@@ -296,6 +322,11 @@ impl Running {
         self.feed()
     }
 
+    /// Its terminal has this size from now on.
+    pub(crate) fn resize(&mut self, terminal: Terminal) -> Result<()> {
+        self.line.send(&ToGuest::Resize { id: self.id, terminal }).map_err(|e| self.fail(e))
+    }
+
     /// Bytes of its standard input that the guest has not taken yet.
     pub(crate) fn input_waiting(&self) -> usize {
         self.input.len()
@@ -324,14 +355,18 @@ impl Running {
 
     /// Sends as much input as the agent takes.
     fn feed(&mut self) -> Result<()> {
+        if self.input.len() > BULK {
+            self.line.expect_bulk();
+        }
         while !self.input.is_empty() {
-            let n = self.input.len().min(MAX_DATA).min(self.input_window);
+            let window = self.line.window().saturating_sub(self.in_flight);
+            let n = self.input.len().min(MAX_DATA).min(window);
             if n == 0 {
                 return Ok(());
             }
             let bytes = self.input.drain(..n).collect();
             self.line.send(&ToGuest::Stdin { id: self.id, bytes }).map_err(|e| self.fail(e))?;
-            self.input_window -= n;
+            self.in_flight += n;
         }
         if !self.input_closed {
             self.input_closed = true;
@@ -403,9 +438,10 @@ impl Running {
             }
             match self.next_message(end)? {
                 None => return Ok(None),
-                Some(ToHost::Hello { .. } | ToHost::Kernel { .. } | ToHost::Pong { .. } | ToHost::Started { .. }) => {}
+                Some(ToHost::Hello { .. } | ToHost::Kernel { .. } | ToHost::Pong { .. } | ToHost::OnPort) => {}
+                Some(ToHost::NoPort | ToHost::Started { .. }) => {}
                 Some(ToHost::StdinTaken { bytes, .. }) => {
-                    self.input_window += bytes as usize;
+                    self.in_flight = self.in_flight.saturating_sub(bytes as usize);
                     self.feed()?;
                 }
                 Some(ToHost::Stdout { bytes, .. }) => return Ok(Some((Stream::Stdout, bytes))),
@@ -509,7 +545,7 @@ mod tests {
     use super::*;
     use crate::agent::tests::{Peer, line};
     use std::io::Write;
-    use telegraphos_agent::encode;
+    use telegraphos_agent::{SERIAL_WINDOW, encode};
 
     fn send(peer: &mut Peer, messages: &[ToHost]) {
         messages.iter().for_each(|message| peer.send(message));
@@ -525,7 +561,7 @@ mod tests {
     }
 
     fn command(line: &Line, text: &str) -> GuestCommand {
-        GuestCommand::new(7.into(), Ok(line.clone()), text.split(' ').map(str::to_owned).collect())
+        GuestCommand::new(7.into(), Ok(line.clone()), text.split(' ').map(Into::into).collect())
     }
 
     #[test]
@@ -587,15 +623,15 @@ mod tests {
         let running = command(&line, "cat").input(data.clone()).spawn().unwrap();
         let waiter = std::thread::spawn(move || running.wait_for(Duration::from_secs(20)));
         let mut agent = agent.join().unwrap();
-        let (mut got, mut open) = (Vec::new(), STDIN_WINDOW as usize);
+        let (mut got, mut open) = (Vec::new(), SERIAL_WINDOW as usize);
         loop {
             match agent.next() {
                 ToGuest::Stdin { bytes, .. } => {
                     open = open.checked_sub(bytes.len()).expect("window exceeded");
                     got.extend(bytes);
                     if open < 5000 {
-                        send(&mut agent, &[ToHost::StdinTaken { id: 1, bytes: STDIN_WINDOW - open as u32 }]);
-                        open = STDIN_WINDOW as usize;
+                        send(&mut agent, &[ToHost::StdinTaken { id: 1, bytes: SERIAL_WINDOW - open as u32 }]);
+                        open = SERIAL_WINDOW as usize;
                     }
                 }
                 ToGuest::CloseStdin { .. } => break,

@@ -108,6 +108,9 @@ pub enum Error {
     Control(#[from] telegraphos_fabric::control::ClientError),
     #[error("interrupted")]
     Interrupted,
+    /// Nothing reads standard output any more.
+    #[error("standard output is closed")]
+    OutputClosed,
 }
 
 impl From<telegraphos_images::Error> for Error {
@@ -121,6 +124,10 @@ impl From<telegraphos_images::Error> for Error {
 }
 
 impl Error {
+    /// The exit code in place of 1, 2 and 3 where those of commands in guests are passed on: that of `env`, `timeout` and
+    /// container engines for what is their own fault.
+    pub(crate) const BESIDE_COMMANDS: u8 = 125;
+
     pub fn io(what: &'static str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Error {
         let path = path.as_ref().to_path_buf();
         move |source| Error::Io { what, path, source, remedy: "" }
@@ -161,6 +168,8 @@ impl Error {
             Error::Late { .. } | Error::TimedOut { .. } => 124,
             Error::Dead { .. } => 254,
             Error::Interrupted => 130,
+            // As a shell has it of a command that SIGPIPE has ended.
+            Error::OutputClosed => 141,
             Error::Failed { .. } | Error::Command { .. } => 1,
             Error::Control(telegraphos_fabric::control::ClientError::Refused(_)) => 1,
             _ => 3,

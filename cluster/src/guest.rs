@@ -15,7 +15,7 @@ use crate::settings::{Net, Processes, Settings};
 use crate::stopwatch::Stopwatch;
 use crate::{Error, Result, interrupt, lock};
 use serde_json::{Value, json};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -38,6 +38,9 @@ const EVENTS: &str = "events";
 const LONGEST_COMMAND_LINE: usize = 2047;
 /// So long the processors of a guest that does not come up are watched.
 const SAMPLE: Duration = Duration::from_secs(1);
+/// The socket of the port over which the agent sends much data, and the slot of the device with the port.
+const PORT_SOCKET: &str = "port";
+const PORTS_SLOT: &str = "16.0";
 /// The root port that it is behind, so that it can be unplugged.
 const PORT: &str = "rp0";
 
@@ -260,8 +263,8 @@ impl Guest {
     }
 
     /// A command by its words, without a shell.
-    pub fn argv<S: AsRef<str>>(&self, argv: &[S]) -> GuestCommand {
-        let argv = argv.iter().map(|a| a.as_ref().to_owned()).collect();
+    pub fn argv<S: AsRef<OsStr>>(&self, argv: &[S]) -> GuestCommand {
+        let argv = argv.iter().map(|word| word.as_ref().to_owned()).collect();
         let line = self.line().ok_or_else(|| "the virtual machine does not run".into());
         let command = GuestCommand::new(self.label.clone(), line, argv);
         // One that gdb has stopped answers when gdb lets it.
@@ -349,7 +352,7 @@ impl Guest {
     fn try_start_qemu(&self) -> Result<()> {
         *lock(&self.qmp) = None;
         *lock(&self.vm) = None;
-        for kind in ["agent", "qmp", EVENTS, "console", "gdb"] {
+        for kind in ["agent", PORT_SOCKET, "qmp", EVENTS, "console", "gdb"] {
             // Left by an earlier QEMU.
             let _ = fs::remove_file(self.socket(kind));
         }
@@ -364,7 +367,7 @@ impl Guest {
         let path = self.socket("agent");
         wait_for_socket(&path, &mut process, || self.tails())?;
         let socket = UnixStream::connect(&path).map_err(Error::io("cannot connect to the agent line", &path))?;
-        let line = Line::open(self.node, socket)?;
+        let line = Line::open(self.node, socket, Some(self.socket(PORT_SOCKET)))?;
         let path = self.socket(EVENTS);
         wait_for_socket(&path, &mut process, || self.tails())?;
         let boots = line.clone();
@@ -443,6 +446,9 @@ impl Guest {
         add("-serial", "chardev:console".into());
         add("-chardev", format!("socket,id=agent,path={},server=on,wait=off", path(self.socket("agent"))));
         add("-serial", "chardev:agent".into());
+        add("-chardev", format!("socket,id=port,path={},server=on,wait=off", path(self.socket(PORT_SOCKET))));
+        add("-device", format!("virtio-serial-pci,id=ports,max_ports=2,addr={PORTS_SLOT}"));
+        add("-device", format!("virtserialport,bus=ports.0,chardev=port,name={}", telegraphos_agent::PORT));
         for kind in ["qmp", EVENTS] {
             add("-qmp", format!("unix:{},server=on,wait=off", path(self.socket(kind))));
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Modules of the guest's own kernel: those that mount directories and disks of the host, and, for what boards are
-//! compared with (`telegraphos bench`), a network device and interrupts for programs. They lie in the image as they
-//! were built, and are loaded by what needs them.
+//! Modules of the guest's own kernel: those that mount directories and disks of the host, the port over which the agent
+//! sends much data, and, for what boards are compared with (`telegraphos bench`), a network device and interrupts for
+//! programs. They lie in the image as they were built, and are loaded by what needs them.
 
 use crate::apt::{self, Apt, Fetched};
 use crate::files;
@@ -15,8 +15,8 @@ use std::path::PathBuf;
 /// Where the image has them.
 pub(crate) const INSIDE: &str = "usr/lib/telegraphos/peers";
 /// Part of their name in the cache, which changes with them.
-const VERSION: u32 = 2;
-const MODULES: [&str; 19] = [
+const VERSION: u32 = 3;
+const MODULES: [&str; 20] = [
     "failover",
     "net_failover",
     "virtio_net",
@@ -28,6 +28,7 @@ const MODULES: [&str; 19] = [
     "virtio_pci_modern_dev",
     "virtio_pci_legacy_dev",
     "virtio_pci",
+    "virtio_console",
     "virtio_blk",
     "fuse",
     "virtiofs",

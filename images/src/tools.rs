@@ -4,7 +4,9 @@
 
 use crate::qemu::Version;
 use crate::store::{Store, environment};
-use crate::{Error, Result, exec};
+use crate::{Error, Result, exec, files};
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -123,7 +125,8 @@ pub fn guest_programs(programs: Programs) -> Result<Command> {
 impl Store {
     /// The guest's programs, freshly built: (name, file). Cargo decides what is up to date.
     pub(crate) fn tools(&self, programs: Programs) -> Result<Vec<(String, PathBuf)>> {
-        let messages = self.build("the guest's programs", guest_programs(programs)?.arg("--bins"))?;
+        let built = target_directory(GUEST)?.join(format!("built-{programs:?}.json"));
+        let messages = self.build("the guest's programs", guest_programs(programs)?.arg("--bins"), Some(&built))?;
         let mut tools: Vec<_> = messages.lines().filter_map(executable).collect();
         tools.sort();
         tools.dedup();
@@ -135,7 +138,8 @@ impl Store {
         // Beside the static ones, each would be built anew after the other.
         let mut command = cargo("guest-shared")?;
         command.args(["--package", PRELOAD, "--target", TARGET]);
-        let messages = self.build("the library of sockets", &mut command)?;
+        let built = target_directory("guest-shared")?.join("built.json");
+        let messages = self.build("the library of sockets", &mut command, Some(&built))?;
         library(&messages, PRELOAD, ".so").ok_or_else(|| Error::Failed(format!("cargo built no library of {PRELOAD}")))
     }
 
@@ -156,27 +160,66 @@ impl Store {
         if let Some(features) = features {
             command.args(["--features", features]);
         }
-        let messages = self.build("the counting plugin", &mut command)?;
+        let messages = self.build("the counting plugin", &mut command, None)?;
         let made = library(&messages, PLUGIN, ".so");
         made.ok_or_else(|| Error::build("building the counting plugin", "no shared library was made", ""))
     }
 
-    /// Runs a nested cargo; its messages.
-    pub(crate) fn build(&self, what: &str, command: &mut Command) -> Result<String> {
+    /// Runs a nested cargo; its messages. Where there is no cargo, as for root or a service, those that `built` has of
+    /// the last time.
+    fn build(&self, what: &str, command: &mut Command, built: Option<&Path>) -> Result<String> {
         // The step is shown only if cargo has something to do.
         let begun = std::time::Instant::now();
         let mut step = None;
-        let mut out = exec::run(command, &self.cancel, || {
+        let ended = exec::run(command, &self.cancel, || {
             if step.is_none() && begun.elapsed().as_millis() > 700 {
                 step = Some(self.progress.step(format!("Building {what}"), None));
             }
-        })?;
+        });
+        let mut out = match (ended, built) {
+            (Err(Error::Spawn { source, .. }), Some(built)) if source.kind() == ErrorKind::NotFound => {
+                return last_built(what, built);
+            }
+            (ended, _) => ended?,
+        };
         let messages = std::mem::take(&mut out.stdout);
         out.success(|| format!("building {what}"), 40)?;
+        if let Some(built) = built {
+            // Without it, one without cargo says that it is missing.
+            remember(built, &messages).unwrap_or_else(|e| log::debug!("{e}"));
+        }
         if let Some(step) = step {
             step.done();
         }
         Ok(messages)
+    }
+}
+
+/// Keeps messages of cargo that name what it has built.
+fn remember(built: &Path, messages: &str) -> Result<()> {
+    let names = |line: &&str| line.contains("\"compiler-artifact\"");
+    let text: String = messages.lines().filter(names).flat_map(|line| [line, "\n"]).collect();
+    // Another user's may be there, which is as good as this one.
+    if fs::read_to_string(built).is_ok_and(|before| before == text) {
+        return Ok(());
+    }
+    files::write(built, text.as_bytes())
+}
+
+/// Messages that were kept, if what they name is there still.
+fn last_built(what: &str, built: &Path) -> Result<String> {
+    let missing = |why: String| {
+        Error::Failed(format!(
+            "{what}: cargo is not in PATH, and {why}; give a PATH with cargo, or run the command once as the user who has it"
+        ))
+    };
+    let messages = fs::read_to_string(built).map_err(|e| missing(format!("cannot read {}: {e}", built.display())))?;
+    match messages.lines().filter_map(executable).find(|(_, program)| !program.is_file()) {
+        Some((_, gone)) => Err(missing(format!("{} is not there", gone.display()))),
+        None => {
+            log::info!("{what}: cargo is not in PATH, so that those are used which {} names", built.display());
+            Ok(messages)
+        }
     }
 }
 
@@ -232,6 +275,27 @@ mod tests {
         let line = r#"{"reason":"compiler-artifact","filenames":["/t/liba_b.so"],"target":{"name":"a_b"}}"#;
         assert_eq!(library(line, "a-b", ".so"), Some("/t/liba_b.so".into()));
         assert_eq!(library(line, "a", ".so"), None);
+    }
+
+    /// As `env -i`, sudo, cron or systemd start it.
+    #[test]
+    fn without_cargo_what_was_built_is_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(Some(dir.path().join("cache")), Progress::Silent).unwrap();
+        let (built, program) = (dir.path().join("built.json"), dir.path().join("tg"));
+        let line = format!(r#"{{"reason":"compiler-artifact","executable":"{}"}}"#, program.display());
+        let build = |cargo: &mut Command| store.build("the programs", cargo, Some(&built));
+        let without = || build(&mut Command::new("/none/cargo")).map_err(|e| e.to_string());
+        let why = without().unwrap_err();
+        assert!(why.contains("cargo is not in PATH") && why.contains("built.json"), "{why}");
+        let said = build(Command::new("echo").arg(format!("noise\n{line}"))).unwrap();
+        assert!(said.starts_with("noise\n"));
+        let why = without().unwrap_err();
+        assert!(why.contains("/tg is not there"), "{why}");
+        fs::write(&program, "").unwrap();
+        assert_eq!(without().unwrap(), format!("{line}\n"));
+        // One that is there and fails is an error.
+        assert!(build(&mut Command::new("false")).is_err());
     }
 
     #[test]

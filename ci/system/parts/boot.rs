@@ -12,7 +12,7 @@ use telegraphos_images::{KernelSeries, Progress, RootChoice, Share, Store};
 
 /// `run` with these options is refused with exit code 2 and these words.
 fn run_refused(options: &[&str], words: &[&str]) -> Result<()> {
-    refused(command(&[&["run", "--nodes", "1"], options, &["--", "true"]].concat()), 2, words)
+    refused(command(&[&["run", "--nodes", "1"], options, &["--", "true"]].concat()), 125, words)
 }
 
 pub(crate) fn what_cannot_boot_is_refused() -> Result<()> {
@@ -123,15 +123,41 @@ pub(crate) fn a_directory_is_the_root_and_shares_are_in_it() -> Result<()> {
 /// Programs with shared libraries, started often: what QEMU's emulation keeps of code must not outlive the pages that
 /// virtiofsd fills.
 pub(crate) fn the_hosts_own_root_runs_its_programs() -> Result<()> {
-    let settings = Settings { root: Some(RootChoice::Host), ..crate::settings("host-root") };
+    let dir = tempfile::tempdir()?;
+    fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o777))?;
+    let share = vec![Share { host: dir.path().into(), guest: "/mnt/here".into(), read_only: false }];
+    let settings = Settings { root: Some(RootChoice::Host), share, ..crate::settings("host-root") };
+    attributes(dir.path())?;
     let cluster = Cluster::builder().nodes(1).settings(settings).boot()?;
     let script = "set -e; for i in 1 2 3 4 5 6 7 8; do /bin/true; ls -R /etc/apt >/dev/null; done; apt-get --version \
                   >/dev/null; cat /etc/debian_version; touch /of-the-guest; grep -c ' / overlay ' /proc/mounts";
     let said = cluster.node(0).sh(script).as_root().check()?;
     let expected = format!("{}1\n", fs::read_to_string("/etc/debian_version")?);
     ensure!(said == expected, "the guest said {said:?}: expected {expected:?}");
+    // Without its rights it has none, as user tg.
+    cluster.node(0).sh("cp --preserve=xattr /mnt/here/cat /mnt/here/copy").as_root().check()?;
+    let said = cluster.node(0).argv(&["/mnt/here/cat", "/proc/self/status"]).check()?;
+    if rustix::process::geteuid().is_root() {
+        ensure!(said.contains("CapEff:\t0000000000002000\n"), "the program has not the rights of its file:\n{said}");
+    }
     drop(cluster);
+    let mut value = [0; 8];
+    let length = rustix::fs::getxattr(dir.path().join("copy"), "user.kind", &mut value[..])?;
+    ensure!(&value[..length] == b"a cat", "the attribute of the copy is {value:?}");
     ensure!(!Path::new("/of-the-guest").exists(), "the guest wrote to the root of the host");
+    Ok(())
+}
+
+/// A program with an attribute and, if root runs this, the right to use raw sockets, as that of ping.
+fn attributes(dir: &Path) -> Result<()> {
+    let program = dir.join("cat");
+    fs::copy("/bin/cat", &program)?;
+    rustix::fs::setxattr(&program, "user.kind", b"a cat", rustix::fs::XattrFlags::empty())?;
+    if rustix::process::geteuid().is_root() {
+        // Revision 2, effective; permitted CAP_NET_RAW.
+        let rights = [0x0200_0001_u32, 1 << 13, 0, 0, 0].map(u32::to_le_bytes).concat();
+        rustix::fs::setxattr(&program, "security.capability", &rights, rustix::fs::XattrFlags::empty())?;
+    }
     Ok(())
 }
 
@@ -201,7 +227,7 @@ pub(crate) fn without_a_root_or_init_it_says_so() -> Result<()> {
     let disk = dir.path().join("empty.img");
     fs::write(&disk, vec![0; 1 << 20])?;
     let said = |options: &[&str], words: &[&str]| {
-        refused(command(&[&["--quiet", "run", "--nodes", "1"], options, &["--", "true"]].concat()), 3, words)
+        refused(command(&[&["--quiet", "run", "--nodes", "1"], options, &["--", "true"]].concat()), 125, words)
     };
     said(
         &["--root", &disk.display().to_string()],

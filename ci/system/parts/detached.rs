@@ -5,8 +5,10 @@ use crate::command;
 use crate::help::{Said, ended, ends, signal, within};
 use crate::leftovers::{nothing_left, processes_of};
 use anyhow::{Context, Result, ensure};
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -124,7 +126,19 @@ fn commands(clusters: &Clusters<'_>) -> Result<()> {
     ensure!(err == "err\n", "its errors are {err:?}");
     ensure!(clusters.run(&["exec", "0", "--user", "root", "--", "id", "-u"], 0)? == "0\n", "it is not root");
     clusters.run(&["exec", "0", "--", "sh", "-c", "kill -9 $$"], 137)?;
-    clusters.refused(&["exec", "5", "--", "true"], 2, "there is no node \"5\"; expected a number from 0 to 1")?;
+    // More arguments than one message to a guest has bytes, and one that is no text.
+    let words = vec!["a word"; 20_000];
+    let said = clusters.run(&[&["exec", "0", "--", "sh", "-c", "echo $#", "sh"], &words[..]].concat(), 0)?;
+    ensure!(said == "20000\n", "of 20000 arguments the command has {said:?}");
+    let mut odd = clusters.command(&["exec", "0", "--", "printf", "%s"]);
+    let said = odd.arg(OsStr::from_bytes(b"\xff\xfe")).output()?;
+    ensure!(said.status.success() && said.stdout == b"\xff\xfe", "of \\xff\\xfe comes {said:?}");
+    // What closes its input early, as `head`, ends it as SIGPIPE does.
+    let mut endless = clusters.command(&["exec", "0", "--", "yes"]).stdout(Stdio::piped()).spawn()?;
+    drop(endless.stdout.take());
+    let status = endless.wait()?;
+    ensure!(status.code() == Some(141), "its output is closed, and it ends with {status}: expected 141");
+    clusters.refused(&["exec", "5", "--", "true"], 125, "there is no node \"5\"; expected a number from 0 to 1")?;
     // What is left in the background continues, though what it writes is not read.
     let script = "(while :; do echo tick; echo >>/tmp/ticks; sleep .2; done) & echo started";
     let said = clusters.run(&["exec", "0", "--", "sh", "-c", script], 0)?;
@@ -192,11 +206,11 @@ fn unread(clusters: &Clusters<'_>) -> Result<()> {
     gone(clusters, "cat")
 }
 
-/// A file with every byte goes into a guest and comes back, with its mode.
+/// A file with every byte, which takes minutes over a serial line, goes into a guest and comes back, with its mode.
 fn copies(clusters: &Clusters<'_>, dir: &Path) -> Result<()> {
     let files = tempfile::tempdir()?;
     let (here, back) = (files.path().join("here"), files.path().join("back"));
-    let bytes: Vec<u8> = (0..100_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let bytes: Vec<u8> = (0..24_000_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     fs::write(&here, &bytes)?;
     fs::set_permissions(&here, fs::Permissions::from_mode(0o640))?;
     let (here, back) = (here.display().to_string(), back.display().to_string());

@@ -11,7 +11,7 @@ use telegraphos_cluster::Cluster;
 
 pub(crate) fn a_directory_for_sockets_that_cannot_be_written() -> Result<()> {
     // Not even root can write there.
-    refused(command(&["run", "--nodes", "1", "--run-dir", "/proc", "--", "true"]), 3, &["/proc", "--run-dir"])
+    refused(command(&["run", "--nodes", "1", "--run-dir", "/proc", "--", "true"]), 125, &["/proc", "--run-dir"])
 }
 
 pub(crate) fn a_configuration_with_an_unknown_key() -> Result<()> {
@@ -20,12 +20,12 @@ pub(crate) fn a_configuration_with_an_unknown_key() -> Result<()> {
     fs::write(&file, "nodes = 2\nmemori = 512\n")?;
     let mut c = command(&["run", "--config"]);
     c.arg(&file).args(["--", "true"]);
-    refused(c, 2, &["cluster.toml", "line 2", "memori", "memory"])?;
+    refused(c, 125, &["cluster.toml", "line 2", "memori", "memory"])?;
     // Also in the table that is for the HIBs.
     fs::write(&file, "nodes = 1\n[hib]\nlode-limit-ms = 5\n")?;
     let mut c = command(&["run", "--config"]);
     c.arg(&file).args(["--", "true"]);
-    refused(c, 2, &["cluster.toml", "lode-limit-ms", "load-limit-ms"])
+    refused(c, 125, &["cluster.toml", "lode-limit-ms", "load-limit-ms"])
 }
 
 pub(crate) fn a_qemu_that_is_too_old_or_without_vfio_user() -> Result<()> {
@@ -46,9 +46,9 @@ pub(crate) fn a_qemu_that_is_too_old_or_without_vfio_user() -> Result<()> {
         c
     };
     fake("7.2.22 (Debian 1:7.2+dfsg-7)", "vfio-user-pci")?;
-    refused(run(&path), 3, &["QEMU too old", "7.2.22", "10.1.1", "TELEGRAPHOS_QEMU"])?;
+    refused(run(&path), 125, &["QEMU too old", "7.2.22", "10.1.1", "TELEGRAPHOS_QEMU"])?;
     fake("11.1.3", "vfio-pci")?;
-    refused(run(&path), 3, &["without vfio-user", "11.1.3", "vfio-user-pci"])
+    refused(run(&path), 125, &["without vfio-user", "11.1.3", "vfio-user-pci"])
 }
 
 pub(crate) fn kvm_that_cannot_run_a_guest_is_named_and_not_used() -> Result<()> {
@@ -62,9 +62,9 @@ pub(crate) fn kvm_that_cannot_run_a_guest_is_named_and_not_used() -> Result<()> 
             Ok(())
         }
         KvmState::PresentButUnusable { reason } => {
-            refused(forced, 2, &["KVM is present but unusable", &reason, "--accel tcg"])
+            refused(forced, 125, &["KVM is present but unusable", &reason, "--accel tcg"])
         }
-        KvmState::Absent => refused(forced, 2, &["KVM is absent", "/dev/kvm", "--accel tcg"]),
+        KvmState::Absent => refused(forced, 125, &["KVM is absent", "/dev/kvm", "--accel tcg"]),
     }
 }
 

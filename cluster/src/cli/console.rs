@@ -2,9 +2,9 @@
 //! `telegraphos up` and `telegraphos console`: a terminal at a guest's console.
 
 use super::terminal::{Changed, readable};
-use super::{Context, written};
+use super::{Context, detached, written};
 use crate::{Error, Result, interrupt};
-use rustix::termios::Termios;
+use rustix::termios::{self, Termios, Winsize};
 use std::io::{IsTerminal, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const ESCAPE: u8 = 0x1d;
+/// A guest takes the size of its console within this time.
+const FIT: Duration = Duration::from_secs(2);
 
 /// Boots machines with shells and serves their consoles until a signal ends it.
 pub(super) fn up(context: Context) -> Result<u8> {
@@ -37,12 +39,28 @@ pub(super) fn up(context: Context) -> Result<u8> {
     let mut node = 0;
     loop {
         eprintln!("--- node {node} (Enter shows the prompt)");
-        match attach(&sockets[node], &|| cluster.check())? {
+        let guest = &cluster.guests()[node];
+        let run = |words: &[&str]| match guest.argv(words).as_root().limit(FIT).run() {
+            Ok(_) => Ok(()),
+            Err(e) => Err(e.to_string()),
+        };
+        let fit = |size| fit(size, run);
+        match attach(&sockets[node], &|| cluster.check(), &fit)? {
             Left::Quit => return Ok(0),
             Left::Next => node = (node + 1) % sockets.len(),
             Left::To(other) if other < sockets.len() => node = other,
             Left::To(other) => eprintln!("--- there is no node {other}: expected 0 to {}", sockets.len() - 1),
         }
+    }
+}
+
+/// Tells a guest how large the terminal at its console is: a serial line has no size, and without one editors and
+/// pagers take 24 lines of 80 characters.
+fn fit(size: Winsize, run: impl Fn(&[&str]) -> Result<(), String>) {
+    let (rows, columns) = (size.ws_row.to_string(), size.ws_col.to_string());
+    // A guest that is not up yet, or has no stty, has a console all the same.
+    if let Err(why) = run(&["stty", "-F", "/dev/ttyS0", "rows", &rows, "cols", &columns]) {
+        log::debug!("the size of the console: {why}");
     }
 }
 
@@ -52,7 +70,8 @@ pub(super) fn attach_one(socket: &Path) -> Result<u8> {
         return Err(Error::Usage("`telegraphos console` needs a terminal; in scripts use `telegraphos run`".into()));
     }
     eprintln!("--- Ctrl-] q leaves the console (Enter shows the prompt)");
-    while !matches!(attach(socket, &|| Ok(()))?, Left::Quit) {
+    let fit = |size| fit(size, |words| detached::run_at(socket, words));
+    while !matches!(attach(socket, &|| Ok(()), &fit)?, Left::Quit) {
         eprintln!("--- only one console here; Ctrl-] q leaves it");
     }
     Ok(0)
@@ -97,12 +116,12 @@ impl Keys {
     }
 }
 
-fn attach(socket: &Path, check: &dyn Fn() -> Result<()>) -> Result<Left> {
+fn attach(socket: &Path, check: &dyn Fn() -> Result<()>, fit: &dyn Fn(Winsize)) -> Result<Left> {
     let fail = |what| Error::io(what, socket);
     let mut line = UnixStream::connect(socket).map_err(fail("cannot connect to the console"))?;
     line.set_write_timeout(Some(Duration::from_secs(5))).map_err(fail("cannot use the console"))?;
     let raw = Changed::by(Termios::make_raw)?;
-    let left = converse(&mut line, &fail, check);
+    let left = converse(&mut line, &fail, check, fit);
     drop(raw);
     eprintln!();
     left
@@ -113,13 +132,20 @@ fn converse<F: FnOnce(std::io::Error) -> Error>(
     line: &mut UnixStream,
     fail: &dyn Fn(&'static str) -> F,
     check: &dyn Fn() -> Result<()>,
+    fit: &dyn Fn(Winsize),
 ) -> Result<Left> {
     let stdin = std::io::stdin();
+    let mut size = None;
     let mut keys = Keys::default();
     let mut bytes = [0; 4096];
     loop {
         check()?;
         interrupt::check()?;
+        let now = termios::tcgetwinsize(&stdin).ok().filter(|size| size.ws_row > 0 && size.ws_col > 0);
+        if now.map(|now| (now.ws_row, now.ws_col)) != size {
+            size = now.map(|now| (now.ws_row, now.ws_col));
+            now.into_iter().for_each(fit);
+        }
         let fds = [stdin.as_fd(), line.as_fd()];
         let ready = readable(fds, Duration::from_millis(200)).map_err(fail("cannot wait for the console"))?;
         if ready[0] {

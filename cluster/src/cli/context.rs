@@ -62,12 +62,21 @@ impl Context {
 
 /// Runs a command with these arguments, of which the first is the program's name. Signals end it as an error does.
 pub fn begin<C: Parser>(args: Vec<OsString>, execute: impl FnOnce(C) -> Result<u8>) -> ExitCode {
+    begin_with(args, |code| code, execute)
+}
+
+/// The same with other codes for errors: `code` is given that of [`Error::exit_code`], or 2 for wrong usage.
+pub(super) fn begin_with<C: Parser>(
+    args: Vec<OsString>,
+    code: impl Fn(u8) -> u8,
+    execute: impl FnOnce(C) -> Result<u8>,
+) -> ExitCode {
     let cli = match C::try_parse_from(args) {
         Ok(cli) => cli,
         Err(e) => {
             // Fails if standard output is closed.
             let _ = e.print();
-            return ExitCode::from(e.exit_code() as u8);
+            return ExitCode::from(code(e.exit_code() as u8));
         }
     };
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("warn")).init();
@@ -75,7 +84,7 @@ pub fn begin<C: Parser>(args: Vec<OsString>, execute: impl FnOnce(C) -> Result<u
         Ok(code) => ExitCode::from(code),
         Err(e) => {
             complain(&e);
-            ExitCode::from(e.exit_code())
+            ExitCode::from(code(e.exit_code()))
         }
     }
 }
@@ -83,13 +92,16 @@ pub fn begin<C: Parser>(args: Vec<OsString>, execute: impl FnOnce(C) -> Result<u
 /// Writes why a command has failed. What a guest has written is part of some reasons: the ends of consoles, and what
 /// commands say.
 pub(super) fn complain(error: &Error) {
+    if matches!(error, Error::OutputClosed) {
+        return;
+    }
     eprintln!("telegraphos: {}", printable(&error.to_string(), &['\n', '\t']));
 }
 
 /// Standard output can be a closed pipe; that ends the command quietly.
 pub fn written(result: std::io::Result<()>) -> Result<()> {
     result.map_err(|e| match e.kind() {
-        std::io::ErrorKind::BrokenPipe => Error::Interrupted,
+        std::io::ErrorKind::BrokenPipe => Error::OutputClosed,
         _ => Error::io("cannot write to", "standard output")(e),
     })
 }

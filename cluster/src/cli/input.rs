@@ -14,7 +14,7 @@ const PIECE: usize = 16 << 10;
 /// Pieces that wait for one command; all others wait for it, too.
 const PIECES: usize = 16;
 /// Bytes that wait for the agent of a guest.
-const AHEAD: usize = 64 << 10;
+const AHEAD: usize = 256 << 10;
 
 /// Which commands get standard input.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,19 +87,23 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    /// Hands on what has come, and its end.
-    pub(super) fn turn(&mut self, running: &mut Running) -> Result<()> {
+    /// Hands on what has come, and its end; whether something had come.
+    pub(super) fn turn(&mut self, running: &mut Running) -> Result<bool> {
+        let mut some = running.input_waiting() > 0;
         while !self.over && running.input_waiting() < AHEAD {
             match self.pieces.try_recv() {
-                Ok(bytes) => running.write_bytes(&bytes)?,
-                Err(TryRecvError::Empty) => return Ok(()),
+                Ok(bytes) => {
+                    some = true;
+                    running.write_bytes(&bytes)?;
+                }
+                Err(TryRecvError::Empty) => return Ok(some),
                 Err(TryRecvError::Disconnected) => {
                     self.over = true;
                     running.close_input()?;
                 }
             }
         }
-        Ok(())
+        Ok(some)
     }
 }
 

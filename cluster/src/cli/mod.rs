@@ -14,6 +14,7 @@ mod run;
 mod terminal;
 mod top;
 
+use context::begin_with;
 pub use context::{Common, Context, begin, print, usage, written};
 pub use run::measure;
 pub use terminal::readable;
@@ -46,7 +47,8 @@ use std::time::Duration;
         telegraphos bench                                 what a store costs\n\n\
         Exit codes: 0 success; 1 a check or a guest failed; 2 usage or configuration; 3 the cluster could not be set \
         up,\nor a process of it ended; 124 a time limit; 130 interrupted; 254 a guest's kernel failed, or the guest \
-        hung.\n`run` passes on the first exit code of the command that is not 0 (128 + n for signal n)."
+        hung.\n`run` and `exec` pass on that of their command (128 + n for signal n), and have 125 in place of 1, 2 \
+        and 3."
 )]
 struct Cli {
     #[command(flatten)]
@@ -100,8 +102,9 @@ enum Command {
         after_help = "Examples:\n  telegraphos exec 0 -- tg-selftest\n  telegraphos exec node1 --user root -- dmesg\n  \
                             tar -c DIR | telegraphos exec 0 -- tar -x -C /tmp\n\nStandard input, output and error are \
                             those of the command; a loop that reads its own input gives it < /dev/null.\nCtrl-C ends the \
-                            command in the guest. The exit code is that of the command (128 + n for signal n); 2 \
-                            wrong\nusage; 3 there is no such cluster, or it has ended; 254 the guest panicked or hung."
+                            command in the guest. The exit code is that of the command (128 + n for signal n); 125 for \
+                            wrong\nusage, and where there is no such cluster, or it has ended; 254 the guest panicked or \
+                            hung."
     )]
     Exec(detached::ExecArgs),
     /// Shows the logs of a cluster that runs detached, or that has ended by itself
@@ -222,7 +225,7 @@ struct RunArgs {
     settings: Settings,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
-    argv: Vec<String>,
+    argv: Vec<OsString>,
 }
 
 /// The command line, for manual pages and the completion of shells.
@@ -243,10 +246,40 @@ pub(crate) fn detached_main(args: impl IntoIterator<Item = OsString>) -> ExitCod
 }
 
 fn run_command(args: Vec<OsString>, detached: bool) -> ExitCode {
-    let code = begin(args.clone(), |cli| execute(cli, &args, detached));
-    let bisects = args.iter().take_while(|arg| *arg != "--").any(|arg| arg == "--bisect");
-    // To `git bisect run` wrong usage would be a bad revision; no other error of such a command has this code.
-    if bisects && code == ExitCode::from(2) { ExitCode::from(run::BISECT_USAGE) } else { code }
+    let codes = Codes::of(&args);
+    begin_with(args.clone(), |code| codes.of_error(code), |cli| execute(cli, &args, detached))
+}
+
+/// Which exit codes errors of ours have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Codes {
+    /// Those of [`Error::exit_code`].
+    Own,
+    /// What a command in a guest hardly returns, since its codes are passed on.
+    Beside,
+    /// What `git bisect run` understands.
+    Bisect,
+}
+
+impl Codes {
+    /// Of a command line, which may be wrong.
+    fn of(args: &[OsString]) -> Codes {
+        let matches = Cli::command().ignore_errors(true).try_get_matches_from(args);
+        match matches.as_ref().ok().and_then(|matches| matches.subcommand()) {
+            Some(("run", options)) if matches!(options.try_get_one("bisect"), Ok(Some(true))) => Codes::Bisect,
+            Some(("run" | "exec", _)) => Codes::Beside,
+            _ => Codes::Own,
+        }
+    }
+
+    fn of_error(self, code: u8) -> u8 {
+        match (self, code) {
+            (Codes::Beside, 1..=3) => Error::BESIDE_COMMANDS,
+            (Codes::Bisect, 2) => run::BISECT_USAGE,
+            (Codes::Bisect, 1 | 3) => run::BISECT_SKIP,
+            _ => code,
+        }
+    }
 }
 
 fn execute(mut cli: Cli, args: &[OsString], detached: bool) -> Result<u8> {
@@ -334,6 +367,28 @@ mod tests {
         let cli = Cli::try_parse_from(["telegraphos", "run", "--nodes", "4", "--", "ls", "--nodes"]).unwrap();
         let Command::Run(args) = cli.command else { panic!() };
         assert_eq!((args.settings.nodes, args.argv.len(), args.user), (Some(4), 2, User::Tg));
+    }
+
+    #[test]
+    fn codes_of_ours_are_none_that_commands_have() {
+        let codes = |line: &str| Codes::of(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
+        for (line, wanted) in [
+            ("telegraphos run --nodes 2 -- true", Codes::Beside),
+            ("telegraphos -q run --nodse 2 -- x", Codes::Beside),
+            ("telegraphos run", Codes::Beside),
+            ("telegraphos exec", Codes::Beside),
+            ("telegraphos run --bisect --bad", Codes::Bisect),
+            ("telegraphos run -- x --bisect", Codes::Beside),
+            ("telegraphos up -d --cluster run", Codes::Own),
+            ("telegraphos", Codes::Own),
+        ] {
+            assert_eq!(codes(line), wanted, "{line}");
+        }
+        let all = |codes: Codes| [1, 2, 3, 124, 126, 127, 130, 141, 254].map(|code| codes.of_error(code));
+        assert_eq!(all(Codes::Own), [1, 2, 3, 124, 126, 127, 130, 141, 254]);
+        assert_eq!(all(Codes::Beside), [125, 125, 125, 124, 126, 127, 130, 141, 254]);
+        assert_eq!(all(Codes::Bisect)[..3], [125, 255, 125]);
+        assert_eq!(Error::OutputClosed.exit_code(), 141);
     }
 
     #[test]

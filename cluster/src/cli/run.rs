@@ -8,6 +8,7 @@ use crate::command::Running;
 use crate::report::{Files, Recorder};
 use crate::stopwatch::Stopwatch;
 use crate::{Cluster, Error, Guest, GuestCommand, OutputLine, Result, Status, User, joined, lock};
+use std::ffi::OsString;
 use std::io::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,12 +18,14 @@ use std::time::{Duration, Instant};
 const EVERY: Duration = Duration::from_millis(100);
 /// How often the same is done while there is standard input.
 const INPUT: Duration = Duration::from_millis(20);
+/// ... and while it comes.
+const BUSY: Duration = Duration::from_millis(1);
 /// A command in a guest that fails because the guest did may fail so long before the reason is found.
 const REASON: Duration = Duration::from_secs(2);
 
 /// What is run, how, and what is written about it.
 pub(super) struct Program<'a> {
-    pub(super) argv: &'a [String],
+    pub(super) argv: &'a [OsString],
     pub(super) user: User,
     pub(super) lab: bool,
     pub(super) limit: Option<Duration>,
@@ -36,22 +39,23 @@ pub(super) fn check(context: &Context, program: &Program<'_>) -> Result<()> {
     input::receivers(program.stdin.as_ref(), &context.settings.node_names()).map(drop)
 }
 
-/// Of wrong usage, with `--bisect`.
+/// Of wrong usage, with `--bisect`, and of what could not be tested.
 pub(super) const BISECT_USAGE: u8 = 255;
+pub(super) const BISECT_SKIP: u8 = 125;
 
 /// What `git bisect run` understands. It takes 1 to 124, 126 and 127 for a bad revision, 125 for one that cannot be
 /// tested, and ends at anything else: so a kernel's fault is 1, and ours is 125.
 pub(super) fn bisected(result: &Result<u8>) -> u8 {
     match result {
         // A command that knows this code means it.
-        Ok(code @ (0 | 125)) => *code,
+        Ok(code @ (0 | BISECT_SKIP)) => *code,
         Ok(_) => 1,
         // The kernel's, also where its boot has not come to its end.
         Err(Error::Dead { .. } | Error::Late { .. } | Error::TimedOut { node: Some(_), .. } | Error::Failed { .. }) => {
             1
         }
         Err(Error::Interrupted) => 130,
-        Err(_) => 125,
+        Err(_) => BISECT_SKIP,
     }
 }
 
@@ -165,11 +169,17 @@ pub(super) fn everywhere(
     let line = |guest: &Guest, line| (*lock(&show))(guest.node(), Event::Line(line));
     let follow = |guest: &Guest, running: &mut Running, mut feed: Option<Feed>| -> Result<Status> {
         let mut begun = Stopwatch::start();
-        let turn = if feed.is_some() { INPUT } else { EVERY };
         loop {
-            if let Some(feed) = &mut feed {
-                feed.turn(running)?;
-            }
+            let turn = match &mut feed {
+                Some(feed) => {
+                    if feed.turn(running)? {
+                        BUSY
+                    } else {
+                        INPUT
+                    }
+                }
+                None => EVERY,
+            };
             if let Some(text) = running.next_line(turn)? {
                 line(guest, text)?;
             } else if let Some(status) = running.ended() {

@@ -8,8 +8,10 @@ mod saved;
 
 pub(crate) use saved::{Saved, report};
 
+use crate::command::shown;
 use crate::{Error, OutputLine, Result, Status, directory_of};
 use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::fs::{self, Permissions};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -142,9 +144,9 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     /// Of nodes with these names; nothing has been run.
-    pub(crate) fn new(names: impl IntoIterator<Item = String>, argv: &[String]) -> Recorder {
+    pub(crate) fn new(names: impl IntoIterator<Item = String>, argv: &[OsString]) -> Recorder {
         let nodes = names.into_iter().map(|name| Node { name, ..Node::default() }).collect();
-        Recorder { command: argv.join(" "), nodes, begun: None }
+        Recorder { command: shown(argv), nodes, begun: None }
     }
 
     /// The guests are up, with these kernels, and the command begins.

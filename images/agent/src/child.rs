@@ -59,14 +59,19 @@ fn checked(result: c_int) -> io::Result<c_int> {
 
 impl Child {
     /// Forks a child in its own process group, with these standard streams and no other descriptors of this process.
-    /// It does its work, reports how that went, and ends.
+    /// It does its work, reports how that went, and ends. With `session`, it leads a session, whose terminal its standard
+    /// input is.
     ///
     /// # Safety
     ///
     /// The process may have other threads, which hold locks that nothing in the child releases. So `work` makes system
     /// calls on memory that was prepared before: it allocates nothing, frees nothing, takes no lock and does not
     /// panic.
-    pub unsafe fn fork(streams: [OwnedFd; 3], work: impl FnOnce() -> io::Result<()>) -> io::Result<Child> {
+    pub unsafe fn fork(
+        streams: [OwnedFd; 3],
+        session: bool,
+        work: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<Child> {
         let [input, output, errors] = streams;
         let streams = [above(input)?, above(output)?, above(errors)?];
         let (report, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
@@ -77,12 +82,15 @@ impl Child {
         // SAFETY: the child makes system calls on prepared memory only, as the caller has promised for `work`.
         let forked = checked(unsafe { libc::fork() });
         if let Ok(0) = forked {
-            in_child(write.as_raw_fd(), streams_of_child, work);
+            in_child(write.as_raw_fd(), streams_of_child, session, work);
         }
         restore_signals(&before);
         let pid = Pid::from_raw(forked?).ok_or(io::ErrorKind::NotFound)?;
         // The child does the same: a signal to the group finds it from now on. Once it executes it has, and this fails.
-        _ = rustix::process::setpgid(Some(pid), Some(pid));
+        // The leader of a group cannot begin a session.
+        if !session {
+            _ = rustix::process::setpgid(Some(pid), Some(pid));
+        }
         Ok(Child { pid, report })
     }
 
@@ -139,8 +147,8 @@ impl Child {
 }
 
 /// The rest of a child.
-fn in_child(report: RawFd, streams: [RawFd; 3], work: impl FnOnce() -> io::Result<()>) -> ! {
-    let (mut at, alone) = (report, detach(report, streams));
+fn in_child(report: RawFd, streams: [RawFd; 3], session: bool, work: impl FnOnce() -> io::Result<()>) -> ! {
+    let (mut at, alone) = (report, detach(report, streams, session));
     if alone.is_ok() {
         at = REPORT;
     }
@@ -153,7 +161,7 @@ fn in_child(report: RawFd, streams: [RawFd; 3], work: impl FnOnce() -> io::Resul
 }
 
 /// Leaves a child its streams and its report, and nothing that its parent does at a signal.
-fn detach(report: RawFd, streams: [RawFd; 3]) -> io::Result<()> {
+fn detach(report: RawFd, streams: [RawFd; 3], session: bool) -> io::Result<()> {
     // SAFETY: all zero is a valid action: the default one, without flags.
     let default: libc::sigaction = unsafe { std::mem::zeroed() };
     for signal in 1..=SIGNALS {
@@ -169,7 +177,13 @@ fn detach(report: RawFd, streams: [RawFd; 3]) -> io::Result<()> {
     // SAFETY: no memory is involved; nothing in this process uses any of them, and it runs no destructor.
     let closed = unsafe { libc::syscall(libc::SYS_close_range, REPORT + 1, u32::MAX, 0) };
     checked(closed as c_int)?;
-    rustix::process::setpgid(None, None)?;
+    if session {
+        rustix::process::setsid()?;
+        // SAFETY: no memory is involved.
+        checked(unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) })?;
+    } else {
+        rustix::process::setpgid(None, None)?;
+    }
     // SAFETY: the empty set is initialised before it is used.
     unsafe {
         let mut none: libc::sigset_t = std::mem::zeroed();
@@ -205,17 +219,18 @@ pub struct Program {
     dir: CString,
     ids: Option<Ids>,
     ends_with_parent: bool,
+    session: bool,
 }
 
 impl Program {
-    /// A program and its arguments, its whole environment, in whose `PATH` it is looked up, and its directory. Both
-    /// are found with the rights of these ids; without, with those of this process.
+    /// A program and its arguments, which need be no text, its whole environment, in whose `PATH` it is looked up, and
+    /// its directory. Both are found with the rights of these ids; without, with those of this process.
     ///
     /// # Errors
     ///
     /// No program, or a text with a zero byte in it.
     pub fn new<'a>(
-        argv: impl IntoIterator<Item = &'a str>,
+        argv: impl IntoIterator<Item = impl Into<Vec<u8>>>,
         env: impl IntoIterator<Item = (&'a str, &'a str)>,
         dir: &str,
         ids: Option<Ids>,
@@ -226,13 +241,20 @@ impl Program {
         }
         let env = env.into_iter().map(|(name, value)| CString::new(format!("{name}={value}")));
         let env = env.collect::<Result<_, _>>()?;
-        Ok(Program { argv, env, dir: CString::new(dir)?, ids, ends_with_parent: false })
+        Ok(Program { argv, env, dir: CString::new(dir)?, ids, ends_with_parent: false, session: false })
     }
 
     /// SIGKILL ends it when the thread that starts it ends.
     #[must_use]
     pub fn ends_with_parent(mut self) -> Program {
         self.ends_with_parent = true;
+        self
+    }
+
+    /// It leads a session, whose terminal its standard input is.
+    #[must_use]
+    pub fn with_terminal(mut self) -> Program {
+        self.session = true;
         self
     }
 
@@ -270,7 +292,7 @@ impl Program {
             Err(io::Error::last_os_error())
         };
         // SAFETY: `work` makes system calls on what was prepared above, and so does `first`, as the caller promises.
-        unsafe { Child::fork(streams, work) }
+        unsafe { Child::fork(streams, self.session, work) }
     }
 }
 
@@ -320,7 +342,7 @@ mod tests {
         };
         let (read, write) = rustix::pipe::pipe().unwrap();
         // SAFETY: system calls only.
-        let child = unsafe { Child::fork([null(), write, null()], work) }.unwrap();
+        let child = unsafe { Child::fork([null(), write, null()], false, work) }.unwrap();
         // It has changed its user.
         assert_eq!(File::from(read).read(&mut [0]).unwrap(), 1);
         child
@@ -420,7 +442,7 @@ mod tests {
         assert_eq!(failed(&["no-such-program"], "/"), Some(libc::ENOENT));
         assert_eq!(failed(&["true"], "/no/such/directory"), Some(libc::ENOENT));
         assert_eq!(failed(&["/etc/passwd"], "/"), Some(libc::EACCES));
-        assert!(Program::new([], [], "/", None).is_err());
+        assert!(Program::new([""; 0], [], "/", None).is_err());
         assert!(Program::new(["a\0b"], [], "/", None).is_err());
     }
 }

@@ -2,7 +2,6 @@
 //! In an initramfs: loads what the boot root needs, mounts it, and becomes its `tg-init`. Only kernels have one whose
 //! NVMe or ext4 are modules (see `modules.rs` of telegraphos-images, which makes it).
 
-use crate::switch::{failed, load_file};
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_move, unmount};
 use std::ffi::CStr;
 use std::fs;
@@ -11,6 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
+use telegraphos_agent::modules::{failed, load_file};
 
 /// Its modules; their names sort as they are to be loaded.
 const MODULES: &str = "/early";

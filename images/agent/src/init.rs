@@ -36,9 +36,10 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
-use switch::{Root, Share, TOOLS, VIRTIO, load_all, switch};
+use switch::{Root, Share, switch};
 use telegraphos_agent::devices::Devices;
-use telegraphos_agent::network;
+use telegraphos_agent::modules::{VIRTIO, load_all};
+use telegraphos_agent::{BOOT_ROOT, network};
 
 const QUIET: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
 const NO_PROGRAMS: MountFlags = QUIET.union(MountFlags::NOEXEC);
@@ -191,7 +192,7 @@ fn load(module: &str) -> io::Result<()> {
 
 /// The programs of a root, and then those of the boot root.
 fn programs() -> String {
-    format!("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:{TOOLS}/bin")
+    format!("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:{BOOT_ROOT}/bin")
 }
 
 /// Keeps the daemon running: it ends with the board, and on a node without a board it ends at once.
@@ -207,19 +208,19 @@ struct Kept {
 fn supervise(words: &Words, console: &str) -> ! {
     let mut kept = Vec::new();
     if let Some(arguments) = words.agent() {
-        let mut command = Command::new(format!("{TOOLS}/bin/tg-agent"));
+        let mut command = Command::new(format!("{BOOT_ROOT}/bin/tg-agent"));
         command.args(arguments);
         kept.push(Kept { command, pid: None });
     }
     if words.shell {
-        let mut command = Command::new(format!("{TOOLS}/bin/busybox"));
+        let mut command = Command::new(format!("{BOOT_ROOT}/bin/busybox"));
         // With a terminal of its own.
         command.args(["setsid", "-c", "sh", "-c"]);
         command.arg(format!("exec sh -l <>/dev/{console} >&0 2>&1"));
         kept.push(Kept { command, pid: None });
     }
     if words.tgd {
-        let mut command = Command::new(format!("{TOOLS}/bin/busybox"));
+        let mut command = Command::new(format!("{BOOT_ROOT}/bin/busybox"));
         command.args(["sh", "-c", DAEMON]);
         kept.push(Kept { command, pid: None });
     }
@@ -255,7 +256,7 @@ fn become_init(path: &str, console: &str) -> io::Error {
     if !std::path::Path::new(path).exists() {
         return io::Error::other(format!("{path} is not in it; give another telegraphos.init="));
     }
-    let beside = Command::new(format!("{TOOLS}/bin/tg-init")).args([SUPERVISE, console]).spawn();
+    let beside = Command::new(format!("{BOOT_ROOT}/bin/tg-init")).args([SUPERVISE, console]).spawn();
     attempt("the supervisor of the agent", beside);
     Command::new(path).env_clear().envs([("PATH", programs()), ("TERM", "linux".into())]).exec()
 }

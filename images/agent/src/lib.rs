@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The protocol between a harness outside and the agent inside a guest, over one serial line.
+//! The protocol between a harness outside and the agent inside a guest, over a serial line, which every kernel has, and
+//! from the first large amount of data on over a port of virtio, where the guest has one: a thousand times faster.
 //!
-//! Every message is one frame: magic, version, direction, length, a check of this header, the payload (the message in
-//! postcard's encoding), a CRC-32C of all before. A line may carry other bytes between frames (a kernel message, the
-//! rest of a frame cut off by a reset): the [`Decoder`] skips them. A damaged frame is dropped whole; nothing is sent
-//! again, since QEMU's serial lines lose nothing while both ends are up.
+//! A message, in postcard's encoding, is one frame or, of more than [`MAX_PAYLOAD`] bytes, several in a row: magic,
+//! version, direction and place in the message, length, a check of this header, the payload, a CRC-32C of all before. A
+//! line may carry other bytes between frames (a kernel message, the rest of a frame cut off by a reset): the
+//! [`Decoder`] skips them. A damaged frame is dropped whole, and so is its message; nothing is sent again, since QEMU's
+//! lines lose nothing while both ends are up.
 //!
 //! Rules of the conversation:
 //!
@@ -15,7 +17,13 @@
 //!   come any number of `Stdout`, `Stderr`, `StdinTaken`, and last `Exited`. The id is free again after `Exited`, or
 //!   after a `NotStarted` or `Error` that answers `Run`.
 //! - At most [`STDIN_WINDOW`] bytes of one command's standard input may be on the way: `Stdin` spends them,
-//!   `StdinTaken` gives them back. More is refused with `Error`, for neither end buffers without bound.
+//!   `StdinTaken` gives them back. More is refused with `Error`, for neither end buffers without bound. Over the serial
+//!   line a host has fewer on the way ([`SERIAL_WINDOW`]), behind which a signal does not wait long.
+//! - The conversation begins on the serial line. When [`BULK`] bytes of output have been said, or the host says
+//!   [`ToGuest::UsePort`], the agent looks for the port, once. If there is none it says [`ToHost::NoPort`]; else
+//!   [`ToHost::OnPort`] is the last that it says on the line, and the host may from then on say [`ToGuest::OnPort`],
+//!   which is its last on the line. What each says afterwards is on the port. Hello is always on the line, and begins
+//!   anew: what is on the port then is of an earlier boot, or of an agent that has ended.
 //! - A command runs in a separate process group, to which `Signal` goes.
 //! - What the kernel reported before a command ended comes as [`ToHost::Kernel`] before its `Exited`.
 //!
@@ -28,31 +36,50 @@ pub mod devices;
 mod figure;
 pub mod kernel;
 pub mod memory;
+pub mod modules;
 pub mod network;
+pub mod port;
 pub mod user;
 
 use crc32c::crc32c;
 pub use figure::{Chaos, Figure, Received, Spread, rounded};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+pub use serde_bytes::ByteBuf;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 
 /// Bytes of one frame's payload, at most.
-pub const MAX_PAYLOAD: usize = 16 * 1024;
+pub const MAX_PAYLOAD: usize = MAX_DATA + 64;
+/// Bytes of one message, at most: more than Linux takes of a command's arguments (6 MiB, `execve(2)`).
+pub const MAX_MESSAGE: usize = 8 << 20;
 /// Bytes of `Stdin`, `Stdout` or `Stderr` in one message, at most.
-pub const MAX_DATA: usize = 4 * 1024;
+pub const MAX_DATA: usize = 16 * 1024;
 /// Bytes of one command's standard input that may be sent and not yet taken.
-pub const STDIN_WINDOW: u32 = 16 * 1024;
+pub const STDIN_WINDOW: u32 = 256 * 1024;
+/// The same over the serial line, which takes some 60 bytes in a millisecond.
+pub const SERIAL_WINDOW: u32 = 16 * 1024;
+/// After so many bytes the port is looked for.
+pub const BULK: usize = 32 * 1024;
+/// Where a guest with another root than the boot root has that.
+pub const BOOT_ROOT: &str = "/run/telegraphos-image";
+/// The name of the port.
+pub const PORT: &str = "telegraphos.agent";
 /// Changes whenever a message changes.
-pub const VERSION: u8 = 5;
+pub const VERSION: u8 = 6;
 
 const MAGIC: [u8; 4] = [0xf5, b'T', b'G', 0xa7];
-/// Magic, version, direction, payload length, check.
+/// Magic, version, direction and place, payload length, check.
 const HEADER: usize = 10;
 const TRAILER: usize = 4;
+/// Beside the direction: the message continues in the next frame, and the frame continues the message of the last.
+const MORE: u8 = 0x80;
+const CONTINUES: u8 = 0x40;
+const PLACE: u8 = MORE | CONTINUES;
 
-/// A message did not fit a frame.
+/// A message has more than [`MAX_MESSAGE`] bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the message takes {length} bytes, a frame holds {MAX_PAYLOAD}; send less at once")]
+#[error("the message takes {length} bytes, expected {MAX_MESSAGE} at most; send less at once")]
 pub struct TooLong {
     /// Bytes it would have needed.
     pub length: usize,
@@ -70,17 +97,20 @@ pub enum ToGuest {
         /// User to run as. Its supplementary groups are those of the guest's `/etc/group`.
         uid: u32,
         gid: u32,
-        /// Program and arguments; the program is looked up in `PATH`.
-        argv: Vec<String>,
+        /// Program and arguments, which need be no text; the program is looked up in `PATH`.
+        argv: Vec<ByteBuf>,
         /// Variables added to the agent's `PATH`, `HOME`, `USER`, `TERM`.
         env: Vec<(String, String)>,
         /// Working directory, `/` by default.
         cwd: Option<String>,
+        /// It gets a terminal, which is its session's; its standard error is its standard output then.
+        terminal: Option<Terminal>,
     },
     /// Bytes for its standard input.
     Stdin {
         id: u32,
         /// At most [`MAX_DATA`].
+        #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
     },
     /// End of its standard input.
@@ -91,8 +121,26 @@ pub enum ToGuest {
         /// Linux signal number.
         signal: i32,
     },
+    /// Its terminal has this size from now on.
+    Resize { id: u32, terminal: Terminal },
     /// Requests a Pong.
     Ping { nonce: u64 },
+    /// Much data comes: the agent is to use the port, if there is one.
+    UsePort,
+    /// The last message on the serial line.
+    OnPort,
+}
+
+/// The arguments of a command, for [`ToGuest::Run`].
+pub fn words<S: AsRef<OsStr>>(argv: impl IntoIterator<Item = S>) -> Vec<ByteBuf> {
+    argv.into_iter().map(|word| ByteBuf::from(word.as_ref().as_bytes())).collect()
+}
+
+/// The size of a terminal, in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terminal {
+    pub rows: u16,
+    pub columns: u16,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,11 +178,13 @@ pub enum ToHost {
     Stdout {
         id: u32,
         /// At most [`MAX_DATA`].
+        #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
     },
     Stderr {
         id: u32,
         /// At most [`MAX_DATA`].
+        #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
     },
     /// So many bytes of standard input have left the agent: written, or discarded because the command does not read.
@@ -158,6 +208,10 @@ pub enum ToHost {
         /// That of the Ping.
         nonce: u64,
     },
+    /// The last message on the serial line.
+    OnPort,
+    /// There is no port, and will be none as long as this agent runs.
+    NoPort,
 }
 
 /// One side's messages.
@@ -186,35 +240,51 @@ pub fn bounded(text: &str, most: usize) -> &str {
     &text[..end]
 }
 
-/// The frame of a message.
+/// The frames of a message.
 pub fn encode<M: Message>(message: &M) -> Result<Vec<u8>, TooLong> {
     #[allow(
         clippy::expect_used,
         reason = "messages are derived and have lengths, and a vector takes every byte: no error is left"
     )]
-    let payload = postcard::to_allocvec(message).expect("every message can be encoded");
-    let length = u16::try_from(payload.len())
-        .ok()
-        .filter(|_| payload.len() <= MAX_PAYLOAD)
-        .ok_or(TooLong { length: payload.len() })?;
-    let mut frame = Vec::with_capacity(HEADER + payload.len() + TRAILER);
-    frame.extend_from_slice(&MAGIC);
-    frame.push(VERSION);
-    frame.push(M::DIRECTION);
-    frame.extend_from_slice(&length.to_le_bytes());
-    frame.extend_from_slice(&header_check(&frame));
-    frame.extend_from_slice(&payload);
-    frame.extend_from_slice(&crc32c(&frame).to_le_bytes());
-    Ok(frame)
+    let message = postcard::to_allocvec(message).expect("every message can be encoded");
+    if message.len() > MAX_MESSAGE {
+        return Err(TooLong { length: message.len() });
+    }
+    let mut frames = Vec::with_capacity(message.len() + (message.len() / MAX_PAYLOAD + 1) * (HEADER + TRAILER));
+    let mut rest = message.as_slice();
+    let mut place = 0;
+    loop {
+        let (payload, behind) = rest.split_at(rest.len().min(MAX_PAYLOAD));
+        let more = if behind.is_empty() { 0 } else { MORE };
+        put_frame(&mut frames, M::DIRECTION | place | more, payload);
+        if behind.is_empty() {
+            return Ok(frames);
+        }
+        (rest, place) = (behind, CONTINUES);
+    }
 }
 
-/// Finds frames in a stream of bytes. Call [`Decoder::next`] until it returns `None` after each [`Decoder::push`]; what
-/// then stays inside is less than one frame.
+fn put_frame(frames: &mut Vec<u8>, kind: u8, payload: &[u8]) {
+    let begin = frames.len();
+    frames.extend_from_slice(&MAGIC);
+    frames.push(VERSION);
+    frames.push(kind);
+    // At most MAX_PAYLOAD.
+    frames.extend_from_slice(&(payload.len() as u16).to_le_bytes());
+    frames.extend_from_slice(&header_check(&frames[begin..]));
+    frames.extend_from_slice(payload);
+    frames.extend_from_slice(&crc32c(&frames[begin..]).to_le_bytes());
+}
+
+/// Finds messages in a stream of bytes. Call [`Decoder::next`] until it returns `None` after each [`Decoder::push`];
+/// what then stays inside is less than one message.
 #[derive(Debug, Default)]
 pub struct Decoder {
     buffer: Vec<u8>,
     at: usize,
     skipped: u64,
+    /// The beginning of a message of several frames.
+    begun: Option<Vec<u8>>,
 }
 
 impl Decoder {
@@ -225,7 +295,7 @@ impl Decoder {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Bytes thrown away so far because they were in no frame of this side's messages.
+    /// Bytes thrown away so far because they were in no message of this side.
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
@@ -234,10 +304,25 @@ impl Decoder {
     pub fn next<M: Message>(&mut self) -> Option<M> {
         loop {
             let rest = &self.buffer[self.at..];
-            match parse(rest) {
-                Parsed::Message(message, length) => {
+            match parse::<M>(rest) {
+                Parsed::Frame { place, payload, length } => {
+                    let begun = self.begun.take();
+                    let before = if place & CONTINUES == 0 { Some(Vec::new()) } else { begun };
+                    let message = before.filter(|before| before.len() + payload.len() <= MAX_MESSAGE).map(|mut all| {
+                        // Most are in one frame, and are not copied.
+                        if place == 0 {
+                            return Ok(read(payload));
+                        }
+                        all.extend_from_slice(payload);
+                        if place & MORE == 0 { Ok(read(&all)) } else { Err(all) }
+                    });
                     self.at += length;
-                    return Some(message);
+                    match message {
+                        Some(Ok(Some(message))) => return Some(message),
+                        Some(Err(begun)) => self.begun = Some(begun),
+                        // Its beginning is lost, it is too long, or it is none.
+                        Some(Ok(None)) | None => self.skipped += length as u64,
+                    }
                 }
                 Parsed::Foreign(length) => self.skip(length),
                 Parsed::Incomplete => return None,
@@ -258,13 +343,9 @@ impl Decoder {
     /// stays, unless its own payload so far contains a frame.
     pub fn next_behind<M: Message>(&mut self) -> Option<M> {
         let rest = &self.buffer[self.at..];
-        let (begin, message, length) = (1..rest.len()).find_map(|begin| match parse(&rest[begin..]) {
-            Parsed::Message(message, length) => Some((begin, message, length)),
-            _ => None,
-        })?;
+        let begin = (1..rest.len()).find(|begin| matches!(parse::<M>(&rest[*begin..]), Parsed::Frame { .. }))?;
         self.skip(begin);
-        self.at += length;
-        Some(message)
+        self.next()
     }
 
     fn skip(&mut self, length: usize) {
@@ -273,15 +354,21 @@ impl Decoder {
     }
 }
 
-enum Parsed<M> {
-    Message(M, usize),
-    /// A whole frame that is none of this side's messages.
+enum Parsed<'a> {
+    Frame {
+        /// [`MORE`], [`CONTINUES`].
+        place: u8,
+        payload: &'a [u8],
+        /// Of the whole frame.
+        length: usize,
+    },
+    /// A whole frame that is none of this side's.
     Foreign(usize),
     Incomplete,
     Garbage,
 }
 
-fn parse<M: Message>(bytes: &[u8]) -> Parsed<M> {
+fn parse<M: Message>(bytes: &[u8]) -> Parsed<'_> {
     let known = bytes.len().min(MAGIC.len());
     if bytes[..known] != MAGIC[..known] {
         return Parsed::Garbage;
@@ -302,9 +389,10 @@ fn parse<M: Message>(bytes: &[u8]) -> Parsed<M> {
     if crc32c(content).to_le_bytes() != *trailer {
         return Parsed::Garbage;
     }
-    match read(&content[HEADER..]).filter(|_| header[5] == M::DIRECTION) {
-        Some(message) => Parsed::Message(message, end + TRAILER),
-        None => Parsed::Foreign(end + TRAILER),
+    let length = end + TRAILER;
+    match header[5] & !PLACE == M::DIRECTION {
+        true => Parsed::Frame { place: header[5] & PLACE, payload: &content[HEADER..], length },
+        false => Parsed::Foreign(length),
     }
 }
 
@@ -320,12 +408,26 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
+    /// A command with one argument of so many bytes.
+    fn long(length: usize, byte: u8) -> ToGuest {
+        let argv = words([OsStr::from_bytes(&vec![byte; length])]);
+        ToGuest::Run { id: 1, uid: 0, gid: 0, argv, env: Vec::new(), cwd: None, terminal: None }
+    }
+
     fn to_guest() -> impl Strategy<Value = ToGuest> {
         let text = || "[ -~äß\n]{0,20}";
         prop_oneof![
             Just(ToGuest::Attach),
             (any::<[u32; 3]>(), vec(text(), 0..5), vec((text(), text()), 0..4), proptest::option::of("/[a-z]{1,9}"))
-                .prop_map(|([id, uid, gid], argv, env, cwd)| ToGuest::Run { id, uid, gid, argv, env, cwd }),
+                .prop_map(|([id, uid, gid], argv, env, cwd)| {
+                    let terminal = (id % 2 == 0).then_some(Terminal { rows: 24, columns: id as u16 });
+                    ToGuest::Run { id, uid, gid, argv: words(argv), env, cwd, terminal }
+                }),
+            (MAX_PAYLOAD - 40..3 * MAX_PAYLOAD, any::<u8>()).prop_map(|(length, byte)| long(length, byte)),
+            (any::<u32>(), any::<u16>())
+                .prop_map(|(id, rows)| { ToGuest::Resize { id, terminal: Terminal { rows, columns: 80 } } }),
+            Just(ToGuest::UsePort),
+            Just(ToGuest::OnPort),
             (any::<u32>(), vec(any::<u8>(), 0..200)).prop_map(|(id, bytes)| ToGuest::Stdin { id, bytes }),
             any::<u32>().prop_map(|id| ToGuest::CloseStdin { id }),
             any::<(u32, i32)>().prop_map(|(id, signal)| ToGuest::Signal { id, signal }),
@@ -356,6 +458,8 @@ mod tests {
                 text
             }),
             any::<u64>().prop_map(|nonce| ToHost::Pong { nonce }),
+            Just(ToHost::OnPort),
+            Just(ToHost::NoPort),
         ]
     }
 
@@ -369,17 +473,43 @@ mod tests {
                 out.push(m);
             }
             assert!(decoder.buffer.len() - decoder.at < HEADER + MAX_PAYLOAD + TRAILER + piece);
+            assert!(decoder.begun.as_ref().is_none_or(|begun| begun.len() <= MAX_MESSAGE));
         }
         (out, decoder)
     }
 
     #[test]
     fn too_long_is_refused_with_its_length() {
-        let m = ToGuest::Stdin { id: 1, bytes: vec![0; MAX_PAYLOAD] };
-        assert_eq!(encode(&m), Err(TooLong { length: MAX_PAYLOAD + 5 }));
-        let huge = ToGuest::Stdin { id: 1, bytes: vec![0; 70_000] };
-        assert!(encode(&huge).is_err());
-        assert!(encode(&ToGuest::Stdin { id: 1, bytes: vec![0; MAX_DATA] }).is_ok());
+        let m = ToGuest::Stdin { id: 1, bytes: vec![0; MAX_MESSAGE] };
+        assert_eq!(encode(&m), Err(TooLong { length: MAX_MESSAGE + 6 }));
+        let most = encode(&ToGuest::Stdin { id: 1, bytes: vec![0; MAX_DATA] }).unwrap();
+        assert!(most.len() <= HEADER + MAX_PAYLOAD + TRAILER, "data is in one frame");
+    }
+
+    /// A message of several frames is whole or not there: neither its pieces nor those of two make another.
+    #[test]
+    fn a_message_of_several_frames_comes_whole_or_not_at_all() {
+        let frames = |message: &ToGuest| -> Vec<Vec<u8>> {
+            let all = encode(message).unwrap();
+            all.chunks(HEADER + MAX_PAYLOAD + TRAILER).map(<[u8]>::to_vec).collect()
+        };
+        let (first, second) = (long(3 * MAX_PAYLOAD, 1), long(3 * MAX_PAYLOAD, 2));
+        let (a, b) = (frames(&first), frames(&second));
+        assert_eq!(a.len(), 4);
+        let ping = ToGuest::Ping { nonce: 7 };
+        let order = |pieces: &[&Vec<u8>]| {
+            decode::<ToGuest>(&pieces.iter().flat_map(|piece| piece.iter().copied()).collect::<Vec<_>>(), 999).0
+        };
+        assert_eq!(order(&[&a[0], &a[1], &a[2], &a[3]]), [first.clone()]);
+        assert_eq!(order(&[&a[0], &a[2], &a[3], &b[0], &b[1], &b[2], &b[3]]), [second.clone()], "one is lost");
+        assert_eq!(order(&[&a[1], &a[2], &a[3], &b[0], &b[1], &b[2], &b[3]]), [second.clone()], "the first is");
+        assert_eq!(order(&[&a[0], &a[1], &b[0], &b[1], &b[2], &b[3]]), [second.clone()], "a reset within it");
+        let said = encode(&ping).unwrap();
+        assert_eq!(order(&[&a[0], &a[1], &said, &a[2], &a[3]]), [ping.clone()], "nothing is sent within one");
+        // None is longer than all may be, however many pieces come.
+        let more = &a[1];
+        let endless: Vec<&Vec<u8>> = [&a[0]].into_iter().chain(std::iter::repeat_n(more, 600)).chain([&said]).collect();
+        assert_eq!(order(&endless), [ping]);
     }
 
     #[test]

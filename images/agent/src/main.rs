@@ -8,7 +8,8 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitStatus};
-use rustix::termios::{self, OptionalActions};
+use rustix::pty::{self, OpenptFlags};
+use rustix::termios::{self, OptionalActions, Winsize};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
@@ -19,10 +20,12 @@ use std::time::{Duration, Instant};
 use telegraphos_agent::child::{Child, Program, Report};
 use telegraphos_agent::devices::Devices;
 use telegraphos_agent::kernel::KernelLog;
-use telegraphos_agent::memory;
 use telegraphos_agent::network::BoardDevices;
 use telegraphos_agent::user::Account;
-use telegraphos_agent::{Decoder, Exit, MAX_DATA, STDIN_WINDOW, ToGuest, ToHost, bounded, encode};
+use telegraphos_agent::{
+    BULK, ByteBuf, Decoder, Exit, MAX_DATA, STDIN_WINDOW, Terminal, ToGuest, ToHost, bounded, encode,
+};
+use telegraphos_agent::{memory, port};
 
 /// The device node of the first board.
 const BOARD: &str = "/dev/telegraphos0";
@@ -40,6 +43,9 @@ const LAST: usize = 1 << 20;
 /// Outputs of commands that have ended which are read on, and how often each in one turn.
 const MAX_LEFT: usize = 128;
 const DISCARDED: usize = 16;
+/// A port appears within this time after its modules are loaded; so often it is looked for.
+const PORT_APPEARS: Duration = Duration::from_secs(2);
+const PORT_LOOK: Duration = Duration::from_millis(10);
 /// Bytes of a reason.
 const TEXT: usize = 1024;
 /// With more than this waiting for the line, commands' output is not read.
@@ -68,10 +74,31 @@ struct Job {
     muted: bool,
 }
 
-struct Agent {
-    line: File,
+/// One way to the harness.
+struct Way {
+    file: File,
     out: VecDeque<u8>,
     decoder: Decoder,
+}
+
+/// The fast way.
+enum Port {
+    Unused,
+    /// It appears until then.
+    Coming(Instant),
+    Open {
+        way: Way,
+        /// The host speaks on it, too.
+        heard: bool,
+    },
+    None,
+}
+
+struct Agent {
+    line: Way,
+    port: Port,
+    /// Bytes of output that were said on the line.
+    said: usize,
     /// In the order of their start.
     jobs: Vec<Job>,
     /// Outputs of commands that have ended, which processes that they have left behind still have.
@@ -120,6 +147,52 @@ fn main() -> ExitCode {
     }
 }
 
+impl Way {
+    fn new(file: File) -> Way {
+        Way { file, out: VecDeque::new(), decoder: Decoder::default() }
+    }
+
+    fn say(&mut self, message: &ToHost) {
+        // Every message this program makes is short enough: data is cut to MAX_DATA, texts to 1 KiB.
+        if let Ok(frame) = encode(message) {
+            self.out.extend(frame);
+        }
+    }
+
+    /// Writes what it takes at once.
+    fn write(&mut self) -> io::Result<()> {
+        while !self.out.is_empty() {
+            match self.file.write(self.out.as_slices().0) {
+                Ok(0) => break,
+                Ok(n) => drop(self.out.drain(..n)),
+                Err(e) if would_block(&e) => break,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what there is at once; whether it was something.
+    fn read(&mut self) -> io::Result<bool> {
+        let mut bytes = [0; MAX_DATA];
+        match self.file.read(&mut bytes) {
+            Ok(n) => {
+                self.decoder.push(&bytes[..n]);
+                Ok(n > 0)
+            }
+            Err(e) if would_block(&e) => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn poll(&self, reads: bool) -> PollFd<'_> {
+        let mut wanted = PollFlags::empty();
+        wanted.set(PollFlags::IN, reads);
+        wanted.set(PollFlags::OUT, !self.out.is_empty());
+        PollFd::new(&self.file, wanted)
+    }
+}
+
 impl Agent {
     fn open(path: &str, watches: Watches) -> io::Result<Agent> {
         let line =
@@ -128,18 +201,20 @@ impl Agent {
         settings.make_raw();
         settings.set_speed(115_200)?;
         termios::tcsetattr(&line, OptionalActions::Now, &settings)?;
-        let (out, decoder, jobs, left) = (VecDeque::new(), Decoder::default(), Vec::new(), VecDeque::new());
-        let mut agent = Agent { line: line.into(), out, decoder, jobs, left, watches };
+        let (line, port, jobs, left) = (Way::new(line.into()), Port::Unused, Vec::new(), VecDeque::new());
+        let mut agent = Agent { line, port, said: 0, jobs, left, watches };
         agent.hello();
         Ok(agent)
     }
 
+    /// Begins the conversation, on the line.
     fn hello(&mut self) {
         let release = rustix::system::uname().release().to_string_lossy().into_owned();
         let up = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let uptime_ms = up.tv_sec.unsigned_abs() * 1000 + up.tv_nsec.unsigned_abs() / 1_000_000;
         let board = Path::new(BOARD).exists();
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        (self.port, self.said) = (Port::Unused, 0);
         self.say(&ToHost::Hello { release, uptime_ms, board, boot: boot.trim().to_owned() });
     }
 
@@ -150,15 +225,64 @@ impl Agent {
     }
 
     fn say(&mut self, message: &ToHost) {
-        // Every message this program makes fits: data is cut to MAX_DATA, texts to 1 KiB.
-        if let Ok(frame) = encode(message) {
-            self.out.extend(frame);
+        match &mut self.port {
+            Port::Open { way, .. } => way.say(message),
+            _ => self.line.say(message),
+        }
+    }
+
+    /// Says what a command has written.
+    fn say_output(&mut self, message: &ToHost, length: usize) {
+        self.say(message);
+        self.said = self.said.saturating_add(length);
+        if self.said >= BULK {
+            self.use_port();
+        }
+    }
+
+    /// Bytes that wait for the harness.
+    fn waiting(&self) -> usize {
+        let port = if let Port::Open { way, .. } = &self.port { way.out.len() } else { 0 };
+        self.line.out.len() + port
+    }
+
+    /// Looks for the port, if it has not done so.
+    fn use_port(&mut self) {
+        match self.port {
+            Port::Unused => {}
+            Port::None => return self.say(&ToHost::NoPort),
+            Port::Coming(_) | Port::Open { .. } => return,
+        }
+        if let Err(e) = port::load() {
+            eprintln!("tg-agent: the port for much data: {e}");
+        }
+        self.port = Port::Coming(Instant::now() + PORT_APPEARS);
+    }
+
+    /// Continues on the port if it has come.
+    fn look_for_port(&mut self) {
+        let Port::Coming(end) = self.port else { return };
+        let found = port::find().inspect_err(|e| eprintln!("tg-agent: the port for much data: {e}"));
+        match found {
+            Ok(Some(file)) => {
+                self.line.say(&ToHost::OnPort);
+                self.port = Port::Open { way: Way::new(file), heard: false };
+            }
+            Ok(None) if Instant::now() < end => {}
+            Ok(None) | Err(_) => {
+                self.port = Port::None;
+                self.say(&ToHost::NoPort);
+            }
         }
     }
 
     fn serve(&mut self) -> io::Result<()> {
         loop {
-            self.write_line()?;
+            self.look_for_port();
+            self.line.write()?;
+            if let Port::Open { way, .. } = &mut self.port {
+                way.write()?;
+            }
             self.wait()?;
             if let Some(devices) = &self.watches.devices {
                 devices.look()?;
@@ -167,8 +291,8 @@ impl Agent {
                 network.look()?;
             }
             self.look_at_kernel();
-            if self.out.len() <= OUT_LIMIT {
-                self.read_line()?;
+            if self.waiting() <= OUT_LIMIT {
+                self.read()?;
             }
             self.work();
             self.discard();
@@ -177,15 +301,12 @@ impl Agent {
 
     /// Sleeps until something can be done. Which it was is found out by trying: everything is non-blocking.
     fn wait(&self) -> io::Result<()> {
-        let free = self.out.len() <= OUT_HIGH;
-        let mut line = PollFlags::empty();
-        if self.out.len() <= OUT_LIMIT {
-            line |= PollFlags::IN;
+        let waiting = self.waiting();
+        let free = waiting <= OUT_HIGH;
+        let mut fds = vec![self.line.poll(waiting <= OUT_LIMIT)];
+        if let Port::Open { way, heard } = &self.port {
+            fds.push(way.poll(*heard && waiting <= OUT_LIMIT));
         }
-        if !self.out.is_empty() {
-            line |= PollFlags::OUT;
-        }
-        let mut fds = vec![PollFd::new(&self.line, line)];
         let Watches { devices, network, kernel } = &self.watches;
         fds.extend(devices.iter().map(|devices| PollFd::new(devices, PollFlags::IN)));
         fds.extend(network.iter().map(|network| PollFd::new(network, PollFlags::IN)));
@@ -211,39 +332,40 @@ impl Agent {
         let begins = begins.map(|end| end.saturating_duration_since(Instant::now()));
         // A second later is no harm, and never too early.
         let begins = begins.map(|left| Timespec { tv_sec: left.as_secs() as i64 + 1, tv_nsec: 0 });
-        match rustix::event::poll(&mut fds, at_once.or(begins).as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(e) => Err(e.into()),
+        let coming = matches!(self.port, Port::Coming(_));
+        let coming = coming.then_some(Timespec { tv_sec: 0, tv_nsec: PORT_LOOK.as_nanos() as i64 });
+        match rustix::event::poll(&mut fds, at_once.or(coming).or(begins).as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
         }
-    }
-
-    fn write_line(&mut self) -> io::Result<()> {
-        while !self.out.is_empty() {
-            match self.line.write(self.out.as_slices().0) {
-                Ok(0) => break,
-                Ok(n) => drop(self.out.drain(..n)),
-                Err(e) if would_block(&e) => break,
-                Err(e) => return Err(e),
-            }
+        // The host connects anew.
+        let closed = |fd: &PollFd<'_>| fd.revents().contains(PollFlags::HUP);
+        if matches!(self.port, Port::Open { .. }) && fds.get(1).is_some_and(closed) {
+            std::thread::sleep(PORT_LOOK);
         }
         Ok(())
     }
 
-    fn read_line(&mut self) -> io::Result<()> {
-        let mut bytes = [0; 4096];
-        loop {
-            match self.line.read(&mut bytes) {
-                Ok(0) => return Ok(()),
-                Ok(n) => {
-                    self.decoder.push(&bytes[..n]);
-                    while let Some(message) = self.decoder.next() {
-                        self.handle(message);
-                    }
-                }
-                Err(e) if would_block(&e) => return Ok(()),
-                Err(e) => return Err(e),
+    /// What the host says on the port comes behind what it has said on the line.
+    fn read(&mut self) -> io::Result<()> {
+        while self.line.read()? {
+            while let Some(message) = self.line.decoder.next() {
+                self.handle(message);
             }
         }
+        // As much as it may have on the way of two commands: a turn has an end.
+        for _ in 0..2 * STDIN_WINDOW as usize / MAX_DATA {
+            let Port::Open { way, heard: true } = &mut self.port else { break };
+            if !way.read()? {
+                break;
+            }
+            loop {
+                let Port::Open { way, .. } = &mut self.port else { break };
+                let Some(message) = way.decoder.next() else { break };
+                self.handle(message);
+            }
+        }
+        Ok(())
     }
 
     fn handle(&mut self, message: ToGuest) {
@@ -257,7 +379,19 @@ impl Agent {
                 return self.hello();
             }
             ToGuest::Ping { nonce } => return self.say(&ToHost::Pong { nonce }),
-            ToGuest::Run { id, uid, gid, argv, env, cwd } => (id, self.run(id, uid, gid, &argv, &env, cwd.as_deref())),
+            ToGuest::UsePort => return self.use_port(),
+            ToGuest::OnPort => {
+                if let Port::Open { heard, .. } = &mut self.port {
+                    *heard = true;
+                }
+                return;
+            }
+            ToGuest::Run { id, uid, gid, argv, env, cwd, terminal } => {
+                (id, self.run(id, uid, gid, &argv, &env, cwd.as_deref(), terminal))
+            }
+            ToGuest::Resize { id, terminal } => {
+                (id, self.job(id).and_then(|job| job.resize(terminal).map_err(|e| e.to_string())))
+            }
             ToGuest::Stdin { id, bytes } => (id, self.job(id).and_then(|job| job.take(bytes))),
             ToGuest::CloseStdin { id } => (id, self.job(id).map(|job| job.close_stdin = true)),
             ToGuest::Signal { id, signal } => {
@@ -277,14 +411,16 @@ impl Agent {
         self.say(&ToHost::Error { id, text: bounded(&text, TEXT).to_owned() });
     }
 
+    #[allow(clippy::too_many_arguments, reason = "those of the message")]
     fn run(
         &mut self,
         id: u32,
         uid: u32,
         gid: u32,
-        argv: &[String],
+        argv: &[ByteBuf],
         env: &[(String, String)],
         cwd: Option<&str>,
+        terminal: Option<Terminal>,
     ) -> Result<(), String> {
         if self.job(id).is_ok() {
             return Err(format!("command id {id} is in use; choose another"));
@@ -292,9 +428,9 @@ impl Agent {
         if self.jobs.len() >= MAX_JOBS {
             return Err(format!("{MAX_JOBS} commands run already; wait for one to end"));
         }
-        let name = argv.first().map_or("", String::as_str);
         // Whether it begins is found out beside everything else.
-        self.jobs.push(spawn(id, uid, gid, argv, env, cwd).map_err(|e| format!("cannot run {name:?}: {e}"))?);
+        let job = spawn(id, uid, gid, argv, env, cwd, terminal);
+        self.jobs.push(job.map_err(|e| format!("cannot run {:?}: {e}", argv.first().map_or("".into(), name_of)))?);
         Ok(())
     }
 
@@ -376,7 +512,7 @@ impl Agent {
         // Output that was written before the end is reported before the end.
         let mut drained = true;
         for (stream, from) in job.outputs.iter_mut().enumerate() {
-            if !job.muted && self.out.len() > OUT_HIGH {
+            if !job.muted && self.waiting() > OUT_HIGH {
                 drained = false;
                 continue;
             }
@@ -389,9 +525,10 @@ impl Agent {
             if job.status.is_some() {
                 job.after += bytes.len();
             }
-            let id = job.id;
+            let (id, length) = (job.id, bytes.len());
             if !job.muted {
-                self.say(&if stream == 0 { ToHost::Stdout { id, bytes } } else { ToHost::Stderr { id, bytes } });
+                let message = if stream == 0 { ToHost::Stdout { id, bytes } } else { ToHost::Stderr { id, bytes } };
+                self.say_output(&message, length);
             }
         }
         let Some(status) = job.status.filter(|_| drained) else { return false };
@@ -415,6 +552,13 @@ impl Job {
             // Not after the end: the number may be another's by then.
             Some(pid) if self.status.is_none() => rustix::process::kill_process_group(pid, signal),
             _ => Ok(()),
+        }
+    }
+
+    fn resize(&self, terminal: Terminal) -> rustix::io::Result<()> {
+        match &self.stdin {
+            Some(stdin) => termios::tcsetwinsize(stdin, size(terminal)),
+            None => Ok(()),
         }
     }
 
@@ -475,7 +619,53 @@ fn would_block(e: &io::Error) -> bool {
     matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-fn spawn(id: u32, uid: u32, gid: u32, argv: &[String], env: &[(String, String)], cwd: Option<&str>) -> io::Result<Job> {
+/// A word for messages.
+fn name_of(word: &ByteBuf) -> String {
+    String::from_utf8_lossy(word).into_owned()
+}
+
+fn size(terminal: Terminal) -> Winsize {
+    Winsize { ws_row: terminal.rows, ws_col: terminal.columns, ws_xpixel: 0, ws_ypixel: 0 }
+}
+
+/// What a command has as its standard streams, and this end of them.
+struct Streams {
+    theirs: [OwnedFd; 3],
+    input: OwnedFd,
+    outputs: [Option<OwnedFd>; 2],
+}
+
+fn pipes() -> io::Result<Streams> {
+    let pipe = || pipe_with(PipeFlags::CLOEXEC);
+    let ((their_input, input), (output, their_output), (errors, their_errors)) = (pipe()?, pipe()?, pipe()?);
+    Ok(Streams { theirs: [their_input, their_output, their_errors], input, outputs: [Some(output), Some(errors)] })
+}
+
+/// One terminal for all three, which belongs to this user.
+fn terminal_of(uid: u32, terminal: Terminal) -> io::Result<Streams> {
+    let ours = pty::openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+    pty::grantpt(&ours)?;
+    pty::unlockpt(&ours)?;
+    let name = pty::ptsname(&ours, Vec::new())?;
+    let theirs = rustix::fs::open(&*name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
+    if rustix::process::geteuid().is_root() {
+        rustix::fs::fchown(&theirs, Some(rustix::process::Uid::from_raw(uid)), None)?;
+    }
+    termios::tcsetwinsize(&ours, size(terminal))?;
+    let input = ours.try_clone()?;
+    Ok(Streams { theirs: [theirs.try_clone()?, theirs.try_clone()?, theirs], input, outputs: [Some(ours), None] })
+}
+
+#[allow(clippy::too_many_arguments, reason = "those of the message")]
+fn spawn(
+    id: u32,
+    uid: u32,
+    gid: u32,
+    argv: &[ByteBuf],
+    env: &[(String, String)],
+    cwd: Option<&str>,
+    terminal: Option<Terminal>,
+) -> io::Result<Job> {
     let name = argv.first().ok_or_else(|| io::Error::other("empty command"))?;
     let user = Account::of(uid);
     // Set by tg-init in a root of the user's.
@@ -489,10 +679,10 @@ fn spawn(id: u32, uid: u32, gid: u32, argv: &[String], env: &[(String, String)],
         return Err(io::Error::other("the agent is not root and cannot become another user"));
     }
     let ids = is_root.then(|| user.ids(uid, gid)).transpose()?;
-    let program = Program::new(argv.iter().map(String::as_str), env, cwd.unwrap_or("/"), ids)?;
-    let pipe = || pipe_with(PipeFlags::CLOEXEC);
-    let ((input, stdin), (stdout, output), (stderr, errors)) = (pipe()?, pipe()?, pipe()?);
-    for fd in [&stdin, &stdout, &stderr] {
+    let program = Program::new(argv.iter().map(|word| word.to_vec()), env, cwd.unwrap_or("/"), ids)?;
+    let program = if terminal.is_some() { program.with_terminal() } else { program };
+    let Streams { theirs, input, outputs } = terminal.map_or_else(pipes, |terminal| terminal_of(uid, terminal))?;
+    for fd in outputs.iter().flatten().chain([&input]) {
         rustix::io::ioctl_fionbio(fd, true)?;
     }
     let be_usual = |_| {
@@ -500,18 +690,18 @@ fn spawn(id: u32, uid: u32, gid: u32, argv: &[String], env: &[(String, String)],
         Ok(())
     };
     // SAFETY: it makes system calls only.
-    let child = unsafe { program.start([input, output, errors], be_usual) }?;
+    let child = unsafe { program.start(theirs, be_usual) }?;
     let pid = Pid::from_raw(child.id() as i32).ok_or_else(|| io::Error::other("no process id"))?;
     // Readable when the child has ended.
     let watch = rustix::process::pidfd_open(pid, PidfdFlags::empty()).inspect_err(|_| child.kill())?;
     Ok(Job {
         id,
-        name: name.clone(),
+        name: name_of(name),
         begins: Some(Instant::now() + START),
         refused: Vec::new(),
         watch,
-        stdin: Some(stdin.into()),
-        outputs: [Some(stdout.into()), Some(stderr.into())],
+        stdin: Some(input.into()),
+        outputs: outputs.map(|output| output.map(File::from)),
         child,
         pending: VecDeque::new(),
         close_stdin: false,

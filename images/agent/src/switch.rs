@@ -7,16 +7,12 @@ use rustix::mount::{MountFlags, mount, mount_bind, mount_move, unmount};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
+use telegraphos_agent::BOOT_ROOT;
+use telegraphos_agent::modules::{VIRTIO, failed, load_all};
 
-/// Where the boot root is from then on.
-pub(crate) const TOOLS: &str = "/run/telegraphos-image";
 /// Where things are prepared, in the memory of the boot root's /run.
 const PLACE: &str = "/run/switch";
 const NEW: &str = "/run/switch/new";
-const PEERS: &str = "/lib/telegraphos/peers";
-/// What any virtio device may need, each behind those whose symbols it needs.
-pub(crate) const VIRTIO: [&str; 5] =
-    ["virtio_ring", "virtio", "virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_pci"];
 /// What a guest of a shared or own directory writes is in its memory: with all others that processes may fill, at most
 /// half of it.
 const LAYER: &std::ffi::CStr = c"mode=755,size=25%";
@@ -60,30 +56,6 @@ impl Share {
         let (kind, tag, mode, at) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
         Some(Share { kind: kind.into(), tag: tag.into(), read_only: mode == "ro", at: at.into() })
     }
-}
-
-pub(crate) fn failed<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl FnOnce(E) -> io::Error {
-    move |error| io::Error::other(format!("{what}: {error}"))
-}
-
-/// Loads a module from a file, which may be compressed.
-pub(crate) fn load_file(path: &Path) -> io::Result<()> {
-    // The kernel unpacks it.
-    const COMPRESSED: std::ffi::c_int = 4;
-    let flags = if path.extension().is_some_and(|ending| ending == "ko") { 0 } else { COMPRESSED };
-    match rustix::system::finit_module(File::open(path)?, c"", flags) {
-        Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
-        Err(e) => Err(failed(format!("the module {} does not load", path.display()))(e)),
-    }
-}
-
-/// Loads those of these modules that the boot root has; a kernel without one has it built in.
-pub(crate) fn load_all(modules: &[&str]) -> io::Result<()> {
-    for module in modules {
-        let files = ["ko", "ko.xz", "ko.zst", "ko.gz"].map(|ending| format!("{PEERS}/{module}.{ending}"));
-        files.iter().map(Path::new).filter(|file| file.exists()).try_for_each(load_file)?;
-    }
-    Ok(())
 }
 
 /// Loads what mounts a file system of this kind.
@@ -182,7 +154,7 @@ fn enter() -> io::Result<()> {
     }
     mount("tmpfs", format!("{NEW}/run"), "tmpfs", QUIET, c"mode=755,size=5%")?;
     mount("tmpfs", format!("{NEW}/tmp"), "tmpfs", QUIET, c"mode=1777,size=10%")?;
-    let tools = format!("{NEW}{TOOLS}");
+    let tools = format!("{NEW}{BOOT_ROOT}");
     fs::create_dir(&tools)?;
     mount_bind("/", &tools)?;
     for dir in ["/dev", "/proc", "/sys"] {

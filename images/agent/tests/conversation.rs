@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
-use telegraphos_agent::{Decoder, Exit, MAX_DATA, STDIN_WINDOW, ToGuest, ToHost, encode};
+use telegraphos_agent::{Decoder, Exit, MAX_DATA, STDIN_WINDOW, Terminal, ToGuest, ToHost, encode, words};
 use telegraphos_testkit::Daemon;
 
 struct Agent {
@@ -50,10 +50,10 @@ impl Agent {
     }
 
     fn run(&mut self, id: u32, script: &str) {
-        let argv = ["sh", "-c", script].map(str::to_owned).to_vec();
+        let argv = words(["sh", "-c", script]);
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let env = vec![("WORD".into(), "given".into())];
-        self.say(&ToGuest::Run { id, uid, gid, argv, env, cwd: Some("/tmp".into()) });
+        self.say(&ToGuest::Run { id, uid, gid, argv, env, cwd: Some("/tmp".into()), terminal: None });
     }
 
     /// Ends a command that would outlive the test.
@@ -103,6 +103,38 @@ fn output_codes_directory_and_environment() {
     assert_eq!(got[&7].2, Exit::Code(3));
     agent.run(7, "kill -9 $$");
     assert_eq!(agent.collect(&[7])[&7].2, Exit::Signal(9));
+}
+
+/// Its size, its lines' ends, its controlling terminal; and what is typed is a signal where a terminal makes one of it.
+#[test]
+fn a_command_has_a_terminal_where_it_is_wanted() {
+    let mut agent = Agent::start();
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let script = "stty -echo; tty >/dev/tty; echo err >&2; stty size; trap 'stty size' WINCH; trap 'exit 4' INT; \
+                  echo ready; while :; do sleep .1; done";
+    let terminal = Some(Terminal { rows: 40, columns: 132 });
+    agent.say(&ToGuest::Run { id: 1, uid, gid, argv: words(["sh", "-c", script]), env: vec![], cwd: None, terminal });
+    let (mut said, mut resized, mut typed) = (String::new(), false, false);
+    let exit = loop {
+        match agent.receive() {
+            ToHost::Started { .. } | ToHost::StdinTaken { .. } => {}
+            ToHost::Stdout { id: 1, bytes } => said += std::str::from_utf8(&bytes).unwrap(),
+            ToHost::Exited { id: 1, exit } => break exit,
+            other => panic!("unexpected {other:?}"),
+        }
+        if said.contains("ready\r\n") && !resized {
+            resized = true;
+            agent.say(&ToGuest::Resize { id: 1, terminal: Terminal { rows: 25, columns: 80 } });
+        }
+        if said.contains("25 80\r\n") && !typed {
+            typed = true;
+            agent.say(&ToGuest::Stdin { id: 1, bytes: b"\x03".to_vec() });
+        }
+    };
+    let lines: Vec<&str> = said.split("\r\n").collect();
+    assert!(lines[0].starts_with("/dev/pts/"), "{lines:?}");
+    assert_eq!(lines[1..], ["err", "40 132", "ready", "25 80", ""], "{said:?}");
+    assert_eq!(exit, Exit::Code(4));
 }
 
 #[test]
@@ -161,11 +193,11 @@ fn what_cannot_run_is_an_error_with_its_name() {
     let mut agent = Agent::start();
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     for (program, expected) in [("no-such-program", 127), ("/etc/passwd", 126), ("/etc/passwd/x", 127)] {
-        agent.say(&ToGuest::Run { id: 1, uid, gid, argv: vec![program.into()], env: vec![], cwd: None });
+        agent.say(&ToGuest::Run { id: 1, uid, gid, argv: words([program]), env: vec![], cwd: None, terminal: None });
         let ToHost::NotStarted { id: 1, code, text } = agent.receive() else { panic!("{program}") };
         assert!(code == expected && text.contains(&format!("{program:?}")), "{code}: {text}");
     }
-    agent.say(&ToGuest::Run { id: 1, uid, gid, argv: vec![], env: vec![], cwd: None });
+    agent.say(&ToGuest::Run { id: 1, uid, gid, argv: vec![], env: vec![], cwd: None, terminal: None });
     let ToHost::Error { id: 1, text } = agent.receive() else { panic!("no command") };
     assert!(text.contains("\"\""), "{text}");
     agent.say(&ToGuest::Ping { nonce: 5 });
@@ -339,9 +371,9 @@ fn a_directory_is_entered_with_the_rights_of_the_user() {
     std::fs::create_dir(&inner).unwrap();
     std::fs::write(inner.join("file"), "secret").unwrap();
     let mut agent = Agent::start();
-    let argv = ["cat", "file"].map(str::to_owned).into();
+    let argv = words(["cat", "file"]);
     let (uid, cwd) = (65_534, Some(inner.to_str().unwrap().to_owned()));
-    agent.say(&ToGuest::Run { id: 1, uid, gid: uid, argv, env: vec![], cwd });
+    agent.say(&ToGuest::Run { id: 1, uid, gid: uid, argv, env: vec![], cwd, terminal: None });
     let first = agent.receive();
     let ToHost::NotStarted { id: 1, code: 126, text } = first else { panic!("{first:?}") };
     assert!(text.contains("Permission denied"), "{text}");

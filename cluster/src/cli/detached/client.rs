@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `telegraphos status`, `exec` and `down`: what one process asks a detached cluster.
 
-use super::super::terminal::readable;
+use super::super::terminal::{Changed, readable};
 use super::super::{print, written};
-use super::protocol::{Answer, FromCluster, PIECE, Request, Status, ToCluster, WINDOW};
+use super::protocol::{Answer, FromCluster, PIECE, Request, SOCKET, Status, ToCluster, WINDOW};
 use super::{ExecArgs, Found, StatusArgs, Which};
 use crate::command::Stream;
 use crate::rundir::RECORD;
 use crate::{Error, Result, User, interrupt};
+use rustix::termios::{self, Termios};
+use std::ffi::OsStr;
 use std::fs;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, IsTerminal, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
-use telegraphos_agent::{Decoder, Exit, encode};
+use telegraphos_agent::{Decoder, Exit, Terminal, encode, words};
 
 /// How often a wait looks whether a signal has come.
 const EVERY: Duration = Duration::from_millis(100);
@@ -95,8 +98,11 @@ pub(in super::super) fn down(which: &Which) -> Result<u8> {
 }
 
 pub(in super::super) fn exec(args: &ExecArgs) -> Result<u8> {
-    let mut command = Command::start(&args.which, &args.node, args.user, &args.argv)?;
     let stdin = std::io::stdin();
+    let terminal = if args.tty { Some(of_terminal(&stdin)?) } else { None };
+    let mut command = Command::start_with(&args.which, &args.node, args.user, &args.argv, terminal)?;
+    // From here on each key is the guest's.
+    let _raw = terminal.map(|_| Changed::by(Termios::make_raw)).transpose()?;
     command.input = Some(stdin.as_fd());
     let exit = command.follow(&mut |stream, bytes| {
         written(match stream {
@@ -105,6 +111,37 @@ pub(in super::super) fn exec(args: &ExecArgs) -> Result<u8> {
         })
     })?;
     Ok(crate::Status::of(exit).code())
+}
+
+/// The size of the terminal here, for one in a guest.
+fn of_terminal(stdin: &std::io::Stdin) -> Result<Terminal> {
+    if !stdin.is_terminal() {
+        return Err(Error::Usage("--tty: standard input is no terminal; leave it out".into()));
+    }
+    Ok(size_of(stdin.as_fd()))
+}
+
+fn size_of(terminal: BorrowedFd<'_>) -> Terminal {
+    let size = termios::tcgetwinsize(terminal);
+    size.map_or(Terminal { rows: 0, columns: 0 }, |size| Terminal { rows: size.ws_row, columns: size.ws_col })
+}
+
+/// Runs a command as root in the guest whose console this socket is, if that is of a detached cluster.
+pub(in super::super) fn run_at(console: &Path, words_of_it: &[&str]) -> Result<(), String> {
+    let node = console.file_name().and_then(OsStr::to_str).and_then(|name| name.strip_prefix("console"));
+    let node = node.ok_or("it is no console of a cluster")?.to_owned();
+    let control = crate::directory_of(console).join(SOCKET);
+    let stream = UnixStream::connect(&control).map_err(|e| format!("{}: {e}", control.display()))?;
+    let run = ToCluster::Run { argv: words(words_of_it), terminal: None };
+    let behind = encode(&run).map_err(|e| e.to_string())?;
+    let request = Request::Exec { node, user: User::Root.to_string() };
+    match super::ask(&stream, &request, &behind)? {
+        (Answer::Started, rest) => {
+            let mut command = Command::started(stream, &rest, None).map_err(|e| e.to_string())?;
+            command.follow(&mut |_, _| Ok(())).map(drop).map_err(|e| e.to_string())
+        }
+        (other, _) => Err(format!("{other:?}")),
+    }
 }
 
 /// What a command has done.
@@ -163,6 +200,8 @@ pub(super) struct Command<'a> {
     decoder: Decoder,
     /// Bytes of standard input that may be sent.
     window: usize,
+    /// The size of its terminal, if it has one: that of the terminal at `input`.
+    terminal: Option<Terminal>,
     /// Its standard input.
     pub(super) input: Option<BorrowedFd<'a>>,
     /// Its standard input has been closed.
@@ -174,18 +213,37 @@ pub(super) struct Command<'a> {
 }
 
 impl Command<'_> {
-    pub(super) fn start(which: &Which, node: &str, user: User, argv: &[String]) -> Result<Self> {
+    pub(super) fn start(which: &Which, node: &str, user: User, argv: &[impl AsRef<OsStr>]) -> Result<Self> {
+        Command::start_with(which, node, user, argv, None)
+    }
+
+    /// The same with a terminal.
+    fn start_with(
+        which: &Which,
+        node: &str,
+        user: User,
+        argv: &[impl AsRef<OsStr>],
+        terminal: Option<Terminal>,
+    ) -> Result<Self> {
         let stream = which.connect()?;
-        let request = Request::Exec { node: node.into(), user: user.to_string(), argv: argv.to_vec() };
-        let (_, rest) = which.ask(&stream, &request)?;
+        let run = ToCluster::Run { argv: words(argv), terminal };
+        let behind = encode(&run).map_err(|e| Error::Usage(format!("the command: {e}")))?;
+        let request = Request::Exec { node: node.into(), user: user.to_string() };
+        let (_, rest) = which.ask_with(&stream, &request, &behind)?;
+        Command::started(stream, &rest, terminal)
+    }
+
+    /// One that the cluster has started; these bytes came behind its answer.
+    fn started(stream: UnixStream, rest: &[u8], terminal: Option<Terminal>) -> Result<Self> {
         let mut decoder = Decoder::default();
-        decoder.push(&rest);
+        decoder.push(rest);
         // What the cluster does not take ends the command.
         stream.set_write_timeout(None).map_err(Error::io("cannot use", "the connection to the cluster"))?;
         Ok(Command {
             cluster: stream,
             decoder,
             window: WINDOW,
+            terminal,
             input: None,
             closed: false,
             pace: None,
@@ -211,7 +269,7 @@ impl Command<'_> {
             self.closed = true;
             self.send(&ToCluster::CloseStdin)?;
         }
-        let mut bytes = vec![0; 16 << 10];
+        let mut bytes = vec![0; 64 << 10];
         loop {
             while let Some(frame) = self.decoder.next() {
                 match frame {
@@ -222,6 +280,7 @@ impl Command<'_> {
                 }
             }
             self.pass_on_signals()?;
+            self.pass_on_size()?;
             let waiting = Error::io("cannot wait for", "the cluster");
             let fd = self.cluster.as_fd();
             let [output, input] = match self.input {
@@ -285,6 +344,15 @@ impl Command<'_> {
             }
             _ => Ok(()),
         }
+    }
+
+    fn pass_on_size(&mut self) -> Result<()> {
+        let now = self.terminal.zip(self.input).map(|(_, input)| size_of(input));
+        if now.is_none() || now == self.terminal {
+            return Ok(());
+        }
+        self.terminal = now;
+        now.into_iter().try_for_each(|now| self.send(&ToCluster::Resize(now)))
     }
 
     fn send(&self, frame: &ToCluster) -> Result<()> {

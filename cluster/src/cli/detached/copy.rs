@@ -12,6 +12,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{File, Permissions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -40,17 +41,20 @@ const TREES: &str = "give -r to copy it with all that is in it";
 #[derive(Debug, PartialEq, Eq)]
 enum Side<'a> {
     Here(&'a Path),
-    Guest { node: &'a str, path: &'a str },
+    Guest { node: &'a str, path: &'a Path },
 }
 
 impl Side<'_> {
     /// NODE:PATH is a file of a guest; a path with a slash before the colon is one of this machine.
-    fn of(text: &str) -> Side<'_> {
-        match text.split_once(':') {
-            Some((node, path)) if !node.is_empty() && !path.is_empty() && !node.contains('/') => {
-                Side::Guest { node, path }
+    fn of(words: &OsStr) -> Side<'_> {
+        let bytes = words.as_bytes();
+        let colon = bytes.iter().position(|byte| *byte == b':');
+        let node = colon.and_then(|colon| std::str::from_utf8(&bytes[..colon]).ok());
+        match (node, colon.map(|colon| &bytes[colon + 1..])) {
+            (Some(node), Some(path)) if !node.is_empty() && !path.is_empty() && !node.contains('/') => {
+                Side::Guest { node, path: Path::new(OsStr::from_bytes(path)) }
             }
-            _ => Side::Here(Path::new(text)),
+            _ => Side::Here(Path::new(words)),
         }
     }
 }
@@ -74,21 +78,26 @@ pub(in super::super) fn cp(args: &CpArgs) -> Result<u8> {
     }
 }
 
-fn into(args: &CpArgs, from: &Path, node: &str, path: &str) -> Result<u8> {
+/// A command that runs a script with these arguments.
+fn script<'a>(script: &'a str, arguments: &[&'a OsStr]) -> Vec<&'a OsStr> {
+    ["sh", "-c", script, "sh"].map(OsStr::new).iter().chain(arguments).copied().collect()
+}
+
+fn into(args: &CpArgs, from: &Path, node: &str, path: &Path) -> Result<u8> {
     let file = File::open(from).map_err(Error::io("cannot open", from))?;
     let metadata = file.metadata().map_err(Error::io("cannot read", from))?;
     if metadata.is_dir() {
         return Err(Error::Usage(format!("{} is a directory; {TREES}", from.display())));
     }
-    let name = from.file_name().map_or("file".into(), |name| name.to_string_lossy().into_owned());
+    let name = from.file_name().unwrap_or("file".as_ref());
     let mode = format!("{:o}", metadata.permissions().mode() & 0o777);
-    let argv = ["sh", "-c", WRITE, "sh", path, &name, &mode].map(str::to_owned);
+    let argv = script(WRITE, &[path.as_os_str(), name, mode.as_ref()]);
     let command = Command::start(&args.which, node, args.user, &argv)?;
     feed(command, file.as_fd(), node, path, args)
 }
 
 /// Follows a command in the guest that takes this input, to its end.
-fn feed<'a>(mut command: Command<'a>, input: BorrowedFd<'a>, node: &str, path: &str, args: &CpArgs) -> Result<u8> {
+fn feed<'a>(mut command: Command<'a>, input: BorrowedFd<'a>, node: &str, path: &Path, args: &CpArgs) -> Result<u8> {
     command.input = Some(input);
     let mut errors = Vec::new();
     let exit = command.follow(&mut |_, bytes| {
@@ -109,9 +118,9 @@ struct Place {
 
 impl Place {
     /// Of what is at a guest's `path`: `to`, or its name in that if it is a directory. `what` it is to name.
-    fn of(path: &str, to: &Path, what: &str) -> Result<Place> {
+    fn of(path: &Path, to: &Path, what: &str) -> Result<Place> {
         let (directory, name) = match to.is_dir() {
-            true => (to, Path::new(path).file_name()),
+            true => (to, path.file_name()),
             false => (directory_of(to), to.file_name()),
         };
         let name = name.ok_or_else(|| Error::Usage(format!("{path:?} names no {what}")))?.to_owned();
@@ -129,9 +138,9 @@ impl Place {
 /// What is not whole yet has a name that begins so.
 const HIDDEN: &str = ".telegraphos-";
 
-fn out_of(args: &CpArgs, node: &str, path: &str, to: &Path) -> Result<u8> {
+fn out_of(args: &CpArgs, node: &str, path: &Path, to: &Path) -> Result<u8> {
     let place = Place::of(path, to, "file")?;
-    let argv = ["sh", "-c", READ, "sh", path].map(str::to_owned);
+    let argv = script(READ, &[path.as_os_str()]);
     let mut command = Command::start(&args.which, node, args.user, &argv)?;
     command.pace = Some(pace(args));
     let mut arriving = Arriving::at(place, bytes(args));
@@ -158,10 +167,10 @@ fn bytes(args: &CpArgs) -> u64 {
     args.limit_gib.saturating_mul(1 << 30)
 }
 
-fn tree_into(args: &CpArgs, from: &Path, node: &str, path: &str) -> Result<u8> {
+fn tree_into(args: &CpArgs, from: &Path, node: &str, path: &Path) -> Result<u8> {
     let whole = from.canonicalize().map_err(Error::io("cannot read", from))?;
-    let name = whole.file_name().map_or("root".into(), |name| name.to_string_lossy().into_owned());
-    let argv = ["sh", "-c", UNPACK, "sh", path, &name].map(str::to_owned);
+    let name = whole.file_name().unwrap_or("root".as_ref());
+    let argv = script(UNPACK, &[path.as_os_str(), name]);
     let command = Command::start(&args.which, node, args.user, &argv)?;
     let mut packing = std::process::Command::new("tar");
     packing.args(["-c", "-f", "-", "-C"]).arg(&whole).arg(".").stdin(Stdio::null()).stdout(Stdio::piped());
@@ -176,9 +185,9 @@ fn tree_into(args: &CpArgs, from: &Path, node: &str, path: &str) -> Result<u8> {
     Ok(code)
 }
 
-fn tree_out_of(args: &CpArgs, node: &str, path: &str, to: &Path) -> Result<u8> {
+fn tree_out_of(args: &CpArgs, node: &str, path: &Path, to: &Path) -> Result<u8> {
     let place = Place::of(path, to, "directory")?;
-    let argv = ["sh", "-c", PACK, "sh", path].map(str::to_owned);
+    let argv = script(PACK, &[path.as_os_str()]);
     let mut command = Command::start(&args.which, node, args.user, &argv)?;
     command.pace = Some(pace(args));
     let mut packed = Packed { command, output: Vec::new(), at: 0, errors: Vec::new(), ended: None };
@@ -355,12 +364,12 @@ fn keep(errors: &mut Vec<u8>, bytes: &[u8]) {
     errors.extend_from_slice(&bytes[..bytes.len().min(ERRORS - errors.len())]);
 }
 
-fn done(exit: Exit, errors: &[u8], node: &str, path: &str, args: &CpArgs) -> Result<u8> {
+fn done(exit: Exit, errors: &[u8], node: &str, path: &Path, args: &CpArgs) -> Result<u8> {
     if exit == Exit::Code(0) {
         return Ok(0);
     }
     let text = String::from_utf8_lossy(errors);
-    let mut why = format!("node {node}: {path}: {}", text.trim_end());
+    let mut why = format!("node {node}: {}: {}", path.display(), text.trim_end());
     if text.contains("ermission denied") && args.user == crate::User::Tg {
         why += "; --user root may";
     } else if text.contains("is a directory") {
@@ -376,10 +385,12 @@ mod tests {
 
     #[test]
     fn a_side_is_of_a_guest_if_it_names_a_node() {
-        assert_eq!(Side::of("0:/tmp/a"), Side::Guest { node: "0", path: "/tmp/a" });
-        assert_eq!(Side::of("node1:a:b"), Side::Guest { node: "node1", path: "a:b" });
-        for here in ["a", "/a:b", "./0:x", ":a", "0:"] {
-            assert_eq!(Side::of(here), Side::Here(Path::new(here)), "{here}");
+        let of = |text: &'static [u8]| Side::of(OsStr::from_bytes(text));
+        assert_eq!(of(b"0:/tmp/a"), Side::Guest { node: "0", path: "/tmp/a".as_ref() });
+        assert_eq!(of(b"node1:a:b"), Side::Guest { node: "node1", path: "a:b".as_ref() });
+        assert_eq!(of(b"0:\xff"), Side::Guest { node: "0", path: OsStr::from_bytes(b"\xff").as_ref() });
+        for here in [&b"a"[..], b"/a:b", b"./0:x", b":a", b"0:", b"\xff:a"] {
+            assert_eq!(of(here), Side::Here(OsStr::from_bytes(here).as_ref()), "{here:?}");
         }
     }
 
@@ -387,7 +398,7 @@ mod tests {
     fn what_arrives_has_its_name_when_it_is_whole() {
         let dir = tempfile::tempdir().unwrap();
         let to = dir.path().join("file");
-        let begin = || Arriving::at(Place::of("/tmp/x", &to, "file").unwrap(), 100);
+        let begin = || Arriving::at(Place::of("/tmp/x".as_ref(), &to, "file").unwrap(), 100);
         let mut half = begin();
         half.write(b"6").unwrap();
         half.write(b"40\nab").unwrap();
@@ -406,7 +417,7 @@ mod tests {
     #[test]
     fn a_file_out_of_a_guest_is_bounded_and_follows_no_link_at_its_name() {
         let dir = tempfile::tempdir().unwrap();
-        let begin = || Arriving::at(Place::of("/tmp/x", dir.path(), "file").unwrap(), 10);
+        let begin = || Arriving::at(Place::of("/tmp/x".as_ref(), dir.path(), "file").unwrap(), 10);
         for (bytes, why) in [
             (&b"644\n0123456789a"[..], "--limit-gib"),
             (&[b'7'; 1 << 20][..], "expected up to 4 octal digits"),
@@ -447,7 +458,7 @@ mod tests {
     }
 
     fn unpacked(path: &str, to: &Path, archive: &[u8]) -> Result<LeftOut> {
-        let place = Place::of(path, to, "directory")?;
+        let place = Place::of(path.as_ref(), to, "directory")?;
         unpack_at(&place, &mut &archive[..], &Limits::of(1 << 20), |_| Ok(()))
     }
 
@@ -480,7 +491,7 @@ mod tests {
         let whole = archive(&[("./", Directory, "", b""), ("./a", Regular, "", &[7; 5000])]);
         assert!(unpacked("/tmp/x", dir.path(), &whole[..3000]).is_err());
         let failed = |_: &mut &[u8]| Err(Error::Usage("the command has failed".into()));
-        let place = Place::of("/tmp/x", dir.path(), "directory").unwrap();
+        let place = Place::of("/tmp/x".as_ref(), dir.path(), "directory").unwrap();
         let text = unpack_at(&place, &mut &whole[..3000], &Limits::of(1 << 20), failed).unwrap_err().to_string();
         assert_eq!(text, "the command has failed", "the reason, not what it has led to");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);

@@ -23,6 +23,8 @@ const KILL_AT: usize = 8 << 20;
 const AHEAD: usize = 64;
 /// How often both ends are looked at.
 const TURN: Duration = Duration::from_millis(10);
+/// ... and while input comes.
+const BUSY: Duration = Duration::from_millis(1);
 /// What waits for a client when the cluster ends is delivered if it reads within this time.
 const LAST: Duration = Duration::from_secs(2);
 /// A command that fails because its guest did may fail so long before the reason is found.
@@ -34,12 +36,12 @@ const SIGSTOP: i32 = 19;
 
 /// Follows a command to its end, or until the client hangs up or `over` says why the cluster ends. A command that has
 /// not ended is killed.
-pub(super) fn follow(client: &UnixStream, rest: Vec<u8>, running: Running, over: &dyn Fn() -> Option<Ended>) {
+pub(super) fn follow(client: &UnixStream, decoder: Decoder, running: Running, over: &dyn Fn() -> Option<Ended>) {
     let done = AtomicBool::new(false);
     let (frames, input) = sync_channel(AHEAD);
     let Ok(reader) = client.try_clone() else { return };
     std::thread::scope(|scope| {
-        let read = || read_frames(reader, rest, &frames, &done);
+        let read = || read_frames(reader, decoder, &frames, &done);
         if std::thread::Builder::new().name("exec input".into()).spawn_scoped(scope, read).is_ok() {
             let conversation =
                 Conversation { client, running, backlog: VecDeque::new(), stopped: false, received: 0, taken: 0 };
@@ -54,10 +56,13 @@ pub(super) fn follow(client: &UnixStream, rest: Vec<u8>, running: Running, over:
 }
 
 /// Hands on the client's frames until it hangs up.
-fn read_frames(mut client: UnixStream, rest: Vec<u8>, frames: &SyncSender<Option<ToCluster>>, done: &AtomicBool) {
-    let mut decoder = Decoder::default();
-    decoder.push(&rest);
-    let mut bytes = [0; 16 << 10];
+fn read_frames(
+    mut client: UnixStream,
+    mut decoder: Decoder,
+    frames: &SyncSender<Option<ToCluster>>,
+    done: &AtomicBool,
+) {
+    let mut bytes = [0; 64 << 10];
     // The time limit of the request's line is short enough to look at `done`.
     while !done.load(Ordering::Acquire) {
         while let Some(frame) = decoder.next() {
@@ -121,9 +126,9 @@ impl Conversation<'_> {
     }
 
     fn turn(&mut self, input: &Receiver<Option<ToCluster>>) -> Result<(), End> {
-        self.take_input(input)?;
+        let busy = self.take_input(input)?;
         let failed = |e: crate::Error| End::Failed(Ended::of(&e));
-        match self.running.next_bytes(TURN).map_err(failed)? {
+        match self.running.next_bytes(if busy { BUSY } else { TURN }).map_err(failed)? {
             Some((stream, bytes)) => bytes.chunks(PIECE).for_each(|piece| {
                 self.put(&FromCluster::Output(stream, piece.to_vec()));
             }),
@@ -148,7 +153,8 @@ impl Conversation<'_> {
         Ok(())
     }
 
-    fn take_input(&mut self, input: &Receiver<Option<ToCluster>>) -> Result<(), End> {
+    /// Whether there was some, or some waits.
+    fn take_input(&mut self, input: &Receiver<Option<ToCluster>>) -> Result<bool, End> {
         let failed = |e: crate::Error| End::Failed(Ended::of(&e));
         loop {
             match input.try_recv() {
@@ -169,16 +175,18 @@ impl Conversation<'_> {
                         self.stopped = false;
                     }
                 }
-                Ok(None) | Err(TryRecvError::Disconnected) => return Err(End::Client),
+                Ok(Some(ToCluster::Resize(terminal))) => self.running.resize(terminal).map_err(failed)?,
+                Ok(Some(ToCluster::Run { .. }) | None) | Err(TryRecvError::Disconnected) => return Err(End::Client),
                 Err(TryRecvError::Empty) => break,
             }
         }
+        let busy = self.received > self.taken;
         let gone = self.received - self.running.input_waiting() - self.taken;
         if gone > 0 {
             self.taken += gone;
             self.put(&FromCluster::Taken(gone as u32));
         }
-        Ok(())
+        Ok(busy)
     }
 
     fn put(&mut self, frame: &FromCluster) {
@@ -247,7 +255,7 @@ mod tests {
         let (client, there) = UnixStream::pair().unwrap();
         client.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         let command = command(line);
-        let thread = std::thread::spawn(move || follow(&client, Vec::new(), command.spawn().unwrap(), &over));
+        let thread = std::thread::spawn(move || follow(&client, Decoder::default(), command.spawn().unwrap(), &over));
         (Peer::new(there), thread)
     }
 

@@ -9,7 +9,7 @@ mod protocol;
 mod serve;
 mod unpack;
 
-pub(super) use self::client::{down, exec, status};
+pub(super) use self::client::{down, exec, run_at, status};
 pub(super) use self::copy::cp;
 pub(super) use self::logs::logs;
 pub(super) use self::serve::up;
@@ -21,7 +21,7 @@ use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::fs;
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
@@ -52,11 +52,14 @@ pub(super) struct ExecArgs {
     /// The user that runs it in the guest: tg or root
     #[arg(long, default_value = "tg")]
     user: User,
+    /// Gives the command a terminal of its own, as large as this one, which gets each key
+    #[arg(long, short)]
+    tty: bool,
     #[command(flatten)]
     pub(super) which: Which,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
-    argv: Vec<String>,
+    argv: Vec<OsString>,
 }
 
 /// `telegraphos status`.
@@ -94,9 +97,9 @@ pub(super) struct CpArgs {
     #[arg(long, default_value_t = 64, value_name = "N")]
     limit_gib: u64,
     /// A file of this machine, or NODE:PATH, one of a guest
-    from: String,
+    from: OsString,
     /// Where to: a file or a directory, here or in a guest
-    to: String,
+    to: OsString,
     /// The user that reads or writes it in the guest: tg or root
     #[arg(long, default_value = "tg")]
     user: User,
@@ -231,13 +234,23 @@ impl Which {
 
     /// Asks it, and what came behind the answer. A refusal is an error.
     fn ask(&self, stream: &UnixStream, request: &Request) -> Result<(Answer, Vec<u8>)> {
-        let lost = |why: String| Error::NoFabric(format!("cluster {} does not answer: {why}", self.cluster));
-        write_line(stream, request).map_err(|e| lost(e.to_string()))?;
-        match read_line(stream, MAX_ANSWER) {
+        self.ask_with(stream, request, &[])
+    }
+
+    /// The same with these bytes behind the request.
+    fn ask_with(&self, stream: &UnixStream, request: &Request, behind: &[u8]) -> Result<(Answer, Vec<u8>)> {
+        match ask(stream, request, behind) {
             Ok((Answer::Refused { code, why }, _)) => Err(Error::Cluster { code, why }),
             Ok(answered) => Ok(answered),
             Err(_) if interrupt::interrupted() => Err(Error::Interrupted),
-            Err(why) => Err(lost(why)),
+            Err(why) => Err(Error::NoFabric(format!("cluster {} does not answer: {why}", self.cluster))),
         }
     }
+}
+
+/// Asks a cluster; its answer, and what came behind it. Why there is none, in words.
+fn ask(mut stream: &UnixStream, request: &Request, behind: &[u8]) -> Result<(Answer, Vec<u8>), String> {
+    let written = write_line(stream, request).and_then(|()| stream.write_all(behind));
+    // A refusal comes before the end of what is written.
+    read_line(stream, MAX_ANSWER).map_err(|why| written.map_or_else(|e| e.to_string(), |()| why))
 }

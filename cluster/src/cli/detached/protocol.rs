@@ -10,7 +10,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use telegraphos_agent::{Exit, Message};
+use telegraphos_agent::{ByteBuf, Decoder, Exit, Message, Terminal};
 
 /// The name of the socket.
 pub(super) const SOCKET: &str = "cluster.control";
@@ -19,13 +19,13 @@ pub(super) const STATE: &str = "state.json";
 /// What the process of a detached cluster prints after it was detached.
 pub(super) const LOG: &str = "cluster.log";
 
-/// Bytes of a request, and of the answer. A command has 16 KiB at most; JSON can take six bytes for one.
-pub(super) const MAX_REQUEST: usize = 128 << 10;
+/// Bytes of a request, and of the answer.
+pub(super) const MAX_REQUEST: usize = 16 << 10;
 pub(super) const MAX_ANSWER: usize = 1 << 20;
 /// How long one waits for the line of the other: on a busy machine a guest takes seconds to start a command.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// Bytes of a command's standard input that are under way to the cluster.
-pub(super) const WINDOW: usize = 64 << 10;
+pub(super) const WINDOW: usize = 256 << 10;
 /// Bytes of one piece of input or output, at most.
 pub(super) const PIECE: usize = telegraphos_agent::MAX_DATA;
 
@@ -35,11 +35,10 @@ pub(super) enum Request {
     Status,
     /// Ends the cluster.
     Down,
-    /// Runs a command; frames follow.
+    /// Runs a command; frames follow, of which the first is [`ToCluster::Run`].
     Exec {
         node: String,
         user: String,
-        argv: Vec<String>,
     },
 }
 
@@ -111,8 +110,17 @@ impl Ended {
 /// From the command that started one in a guest.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum ToCluster {
+    /// The command.
+    Run {
+        /// The program and its arguments, which need be no text.
+        argv: Vec<ByteBuf>,
+        /// It gets a terminal of this size.
+        terminal: Option<Terminal>,
+    },
+    /// Its terminal has this size from now on.
+    Resize(Terminal),
     /// At most [`PIECE`] bytes, and [`WINDOW`] that were not `Taken`.
-    Stdin(Vec<u8>),
+    Stdin(#[serde(with = "serde_bytes")] Vec<u8>),
     CloseStdin,
     Signal(i32),
 }
@@ -120,7 +128,7 @@ pub(super) enum ToCluster {
 /// To the command that started one in a guest.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum FromCluster {
-    Output(Stream, Vec<u8>),
+    Output(Stream, #[serde(with = "serde_bytes")] Vec<u8>),
     /// So many bytes of standard input have gone to the guest.
     Taken(u32),
     Exited(Exit),
@@ -171,19 +179,51 @@ pub(super) fn read_line<T: DeserializeOwned>(mut stream: &UnixStream, most: usiz
     }
 }
 
+/// Reads the first frame, of which the decoder may have a part. Why not, in words for the other end.
+pub(super) fn read_frame(mut stream: &UnixStream, decoder: &mut Decoder) -> Result<ToCluster, String> {
+    let begun = Instant::now();
+    let mut bytes = [0; PIECE];
+    loop {
+        if let Some(frame) = decoder.next() {
+            return Ok(frame);
+        }
+        match stream.read(&mut bytes) {
+            Ok(0) => return Err("the connection was closed before a whole frame had come".into()),
+            Ok(n) => decoder.push(&bytes[..n]),
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock || e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e.to_string()),
+        }
+        if begun.elapsed() > PATIENCE || interrupt::interrupted() {
+            return Err(format!("no whole frame came in {PATIENCE:?}"));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use telegraphos_agent::{Decoder, encode};
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    use telegraphos_agent::{encode, words};
 
     #[test]
     fn lines_are_read_with_what_is_behind_them_and_bounded() {
         let (here, there) = UnixStream::pair().unwrap();
-        let request = Request::Exec { node: "0".into(), user: "tg".into(), argv: vec!["a\nb".into()] };
-        write_line(&there, &request).unwrap();
-        (&there).write_all(b"rest").unwrap();
+        let request = || Request::Exec { node: "0".into(), user: "t\ng".into() };
+        write_line(&there, &request()).unwrap();
+        // More than the buffers of the connection.
+        let mut long: Vec<_> = (0..40_000).map(|n| n.to_string().into()).collect();
+        long.push(OsStr::from_bytes(b"\xff\xfe").to_owned());
+        let long = ToCluster::Run { argv: words(long), terminal: Some(Terminal { rows: 24, columns: 80 }) };
+        let frames = encode(&long).unwrap();
+        let writer = std::thread::spawn(move || (&there).write_all(&frames).map(|()| there));
         let (found, rest) = read_line::<Request>(&here, MAX_REQUEST).unwrap();
-        assert_eq!((found, rest.as_slice()), (request, &b"rest"[..]));
+        assert_eq!(found, request());
+        let mut decoder = Decoder::default();
+        decoder.push(&rest);
+        assert_eq!(read_frame(&here, &mut decoder), Ok(long));
+        drop(writer.join().unwrap());
+        assert!(read_frame(&here, &mut decoder).unwrap_err().contains("closed"));
         let refused = |bytes: &[u8]| {
             let (here, there) = UnixStream::pair().unwrap();
             (&there).write_all(bytes).unwrap();

@@ -6,18 +6,22 @@ use super::super::terminal::readable;
 use super::super::{Context, print};
 use super::exec;
 use super::protocol::{
-    Answer, Ended, LOG, MAX_REQUEST, NodeStatus, Request, SOCKET, STATE, Status, read_line, write_line,
+    Answer, Ended, LOG, MAX_REQUEST, NodeStatus, Request, SOCKET, STATE, Status, ToCluster, read_frame, read_line,
+    write_line,
 };
 use crate::nodes::number;
 use crate::rundir::ClusterName;
 use crate::{Cluster, Error, Guest, Result, User, lock};
+use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use telegraphos_agent::Decoder;
 
 /// Connections at once. Each is a thread and, of a command, some MiB at most.
 const MAX_CLIENTS: usize = 32;
@@ -151,14 +155,14 @@ impl Client<'_> {
             Ok(read) => read,
             Err(why) => return refuse(2, format!("the request is none: {why}")),
         };
-        let (node, user, argv) = match request {
+        let (node, user) = match request {
             Request::Status => return write_line(client, &Answer::Status(status())),
             Request::Down => {
                 write_line(client, &Answer::Ending { pid: std::process::id() })?;
                 self.shared.down.store(true, Ordering::Release);
                 return Ok(());
             }
-            Request::Exec { node, user, argv } => (node, user, argv),
+            Request::Exec { node, user } => (node, user),
         };
         let guests = self.cluster.guests();
         let names: Vec<String> = guests.iter().map(|guest| guest.label().host_name()).collect();
@@ -170,10 +174,18 @@ impl Client<'_> {
             Ok(user) => user,
             Err(why) => return refuse(2, why),
         };
-        match guest.argv(&argv).user(user).keep_input_open().spawn() {
+        let mut decoder = Decoder::default();
+        decoder.push(&rest);
+        let (argv, terminal) = match read_frame(client, &mut decoder) {
+            Ok(ToCluster::Run { argv, terminal }) => (argv, terminal),
+            Ok(_) => return refuse(2, "the command is missing: expected it behind the request".into()),
+            Err(why) => return refuse(2, format!("the command cannot be read: {why}")),
+        };
+        let argv: Vec<OsString> = argv.into_iter().map(|word| OsString::from_vec(word.into_vec())).collect();
+        match guest.argv(&argv).user(user).terminal(terminal).keep_input_open().spawn() {
             Ok(running) => {
                 write_line(client, &Answer::Started)?;
-                exec::follow(client, rest, running, &|| lock(&self.shared.over).clone());
+                exec::follow(client, decoder, running, &|| lock(&self.shared.over).clone());
                 Ok(())
             }
             Err(e) => refuse(e.exit_code(), e.to_string()),

@@ -247,7 +247,7 @@ fn send(pid: u32, signal: i32, user: User) -> io::Result<()> {
         kill()
     };
     // SAFETY: `work` makes system calls only.
-    let child = unsafe { Child::fork(streams, work) }?;
+    let child = unsafe { Child::fork(streams, false, work) }?;
     let report = child.report(SIGNAL).transpose();
     child.kill();
     child.reap();
