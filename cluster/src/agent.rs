@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The harness's end of what leads to a guest's agent, the line and the port: a reader thread of each hands each message
-//! to its command.
+//! The harness's end of what leads to a guest's agent, the line and the port: a reader thread of each hands each
+//! message to its command.
 
 use crate::stopwatch::Stopwatch;
 use crate::{Error, Result, lock};
@@ -37,8 +37,8 @@ struct Shared {
     socket: UnixStream,
     /// Where QEMU listens for the port's end.
     listener: Option<PathBuf>,
-    /// Held while one message is written whole. Apart from `state`: an agent whose output is not read reads no input, so
-    /// the reader must proceed while a writer waits.
+    /// Held while one message is written whole. Apart from `state`: an agent whose output is not read reads no input,
+    /// so the reader must proceed while a writer waits.
     turn: Mutex<()>,
     state: Mutex<State>,
     changed: Condvar,
@@ -64,7 +64,7 @@ pub(crate) struct Boot {
 enum Port {
     /// On the line. The port's end is held, so that what the agent will say there has a receiver.
     Unused(Option<Arc<UnixStream>>),
-    /// The agent was told to use it, and looks for it.
+    /// The agent has been asked to use it, and looks for it.
     Asked(Option<Arc<UnixStream>>),
     /// The agent speaks on it; this end has not yet.
     Offered(Arc<UnixStream>),
@@ -209,7 +209,7 @@ impl Line {
         self.0.write(&lock(&self.0.turn), message)
     }
 
-    /// Much is to be sent: the agent is told to use the port, unless it was.
+    /// Much is to be sent: the agent is asked to use the port, unless it has been.
     pub(crate) fn expect_bulk(&self) {
         {
             let mut state = self.0.state();
@@ -289,7 +289,7 @@ impl Shared {
         self.state().port = Port::Unused(socket);
     }
 
-    /// The agent speaks on the port from now on; whether this end has it, and had not been told before.
+    /// The agent speaks on the port from now on; whether this end has it, and that is new.
     fn offered(self: &Arc<Shared>) -> bool {
         let (socket, beginning) = {
             let mut state = self.state();

@@ -124,8 +124,8 @@ impl From<telegraphos_images::Error> for Error {
 }
 
 impl Error {
-    /// The exit code in place of 1, 2 and 3 where those of commands in guests are passed on: that of `env`, `timeout` and
-    /// container engines for what is their own fault.
+    /// The exit code in place of 1, 2 and 3 where those of commands in guests are passed on: that of `env`, `timeout`
+    /// and container engines for what is their own fault.
     pub(crate) const BESIDE_COMMANDS: u8 = 125;
 
     pub fn io(what: &'static str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Error {

@@ -5,11 +5,13 @@
 //! |---|---|
 //! | `ctl` | `telegraphos ctl` and `telegraphos top`, against a fabric process |
 //! | `detached` | the commands for detached clusters where there is none to use |
+//! | `doctor` | what `telegraphos doctor` says, and what it does not |
 //! | `replay` | `telegraphos replay` as a user runs it |
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
 mod ctl;
 mod detached;
+mod doctor;
 mod replay;
 
 use std::process::Command;

@@ -257,16 +257,18 @@ static bool tg_net_send(struct tg_net_peer *peer, const struct sk_buff *skb, boo
 	return true;
 }
 
-/* The node that a frame is for, or a negative number if it is for all. */
+/*
+ * The node that a frame is for, or a negative number if it is for all: as is one to an address that
+ * is no node's, as a switch has it. A device on top of another node's may have it, such as a macvlan
+ * or what is behind a bridge.
+ */
 static int tg_net_node_of(const struct tg_net *net, const struct sk_buff *skb)
 {
 	const u8 *to = skb->data;
 	u32 node = to[4] << 8 | to[5];
 
-	if (is_multicast_ether_addr(to))
-		return -1;
 	if (to[0] != 0x02 || to[1] != 'T' || to[2] != 'G' || to[3] || node >= net->tg->nodes)
-		return net->tg->node;
+		return -1;
 	return node;
 }
 
@@ -276,7 +278,7 @@ static int tg_net_node_of(const struct tg_net *net, const struct sk_buff *skb)
  * @skb: Frame.
  * @sb_dev: Unused.
  *
- * Return: Number of the queue: of multicast frames, that of this node.
+ * Return: Number of the queue: of frames to all, that of this node.
  */
 u16 tg_net_select_queue(struct net_device *dev, struct sk_buff *skb, struct net_device *sb_dev)
 {

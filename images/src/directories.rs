@@ -70,7 +70,8 @@ impl Directory {
         let several = owners::are_foreign() && self.host.with_file_name(owners::MARK).exists();
         command.arg("--xattr");
         if owners::are_foreign() && !several {
-            // Rights of files that root has given are an error to its namespace of users: no such file could be executed.
+            // Rights of files that root has given are an error to its namespace of users: no such file could be
+            // executed.
             command.args(["--xattrmap", ":unsupported:all:security.::/:ok:all:::/"]);
         }
         // It cannot shut itself into the directory that it is in already.

@@ -7,7 +7,7 @@ use std::process::Command;
 
 /// Variables that may stay set, since they do not change the tests: paths, programs that are checked before use, and
 /// variables of the machine.
-const KEPT: [&str; 11] = [
+const KEPT: [&str; 12] = [
     "CARGO",
     "CARGO_TARGET_DIR",
     "HOME",
@@ -18,6 +18,8 @@ const KEPT: [&str; 11] = [
     "TELEGRAPHOS_TSHARK",
     "XDG_CACHE_HOME",
     "XDG_RUNTIME_DIR",
+    // Which kind of terminal a command in a guest gets, where it gets one.
+    "TERM",
     // Set by Cargo for a build script.
     "OUT_DIR",
 ];

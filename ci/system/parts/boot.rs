@@ -3,6 +3,7 @@
 
 use crate::command;
 use crate::help::refused;
+use crate::page;
 use anyhow::{Result, ensure};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -106,6 +107,12 @@ pub(crate) fn a_directory_is_the_root_and_shares_are_in_it() -> Result<()> {
     ensure!(said == "1\ntg\n/home/tg\n", "node 0 said {said:?}");
     let said = cluster.node(2).sh("cat /etc/only; ls -A /home/tg | wc -l; id -u").check()?;
     ensure!(said == "only\n0\n1000\n", "node 2 said {said:?}");
+    for (node, guests) in [(0, &["all", "other"][..]), (2, &["placed"])] {
+        page::holds(guests, |user, script| {
+            let user = user.parse().map_err(anyhow::Error::msg)?;
+            Ok(cluster.node(node).sh(script).user(user).check()?)
+        })?;
+    }
     drop(cluster);
     let after = fs::metadata(path("home"))?;
     let about = |of: &fs::Metadata| (of.uid(), of.gid(), of.mode());

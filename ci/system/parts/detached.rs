@@ -4,6 +4,7 @@
 use crate::command;
 use crate::help::{Said, ended, ends, signal, within};
 use crate::leftovers::{nothing_left, processes_of};
+use crate::page;
 use anyhow::{Context, Result, ensure};
 use std::ffi::OsStr;
 use std::fs;
@@ -61,6 +62,9 @@ pub(crate) fn serves_its_commands_until_down() -> Result<()> {
     holds_nothing_open(&text, lock.path())?;
     clusters.refused(&["up", "-d"], 2, "a cluster named default runs already")?;
     commands(&clusters)?;
+    page::holds(&["all", "small"], |user, script| {
+        clusters.run(&["exec", "0", "--user", user, "--", "sh", "-c", script], 0)
+    })?;
     one_system(&clusters)?;
     interrupted(&clusters)?;
     unread(&clusters)?;

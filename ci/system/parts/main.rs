@@ -26,6 +26,7 @@ mod map;
 mod messages;
 mod net;
 mod operations;
+mod page;
 mod ports;
 mod pressure;
 mod processes;
@@ -350,12 +351,14 @@ fn sockets(suite: &Suite, scale: Scale) {
         Ok(prepared) => prepared,
         Err(e) => return suite.part("s3_sockets", || Err(e)),
     };
-    let parts: [Part<'_, Cluster>; 12] = [
+    let parts: [Part<'_, Cluster>; 14] = [
         // First, since others take boards away.
         ("boards_go_and_come_under_all_traffic", &|c| cycles::under_all_traffic(c, scale)),
         ("s3_sockets", &sockets::an_unmodified_program),
         ("s3_sockets_signals", &sockets::signals),
         ("s3_sockets_all_ways", &sockets::ways),
+        ("s3_sockets_borders", &sockets::borders),
+        ("net_frames_to_unknown_addresses", &sockets::frames_to_unknown_addresses),
         ("s3_sockets_fall_back", &sockets::falls_back),
         ("s3_sockets_bad_input", &sockets::bad_input),
         ("message_layers", &|c| sockets::layers(c, scale)),

@@ -26,6 +26,7 @@ pub(crate) fn longest_message(cluster: &Cluster) -> Result<()> {
     let said = cluster.node(0).argv(&["tg-msg", "bounds"]).limit(LIMIT).check()?;
     println!("  {}", said.trim());
     ensure!(said.contains("2095872 bytes arrived; one more:"), "{said}");
+    ensure!(said.contains("a child has no messages of its parent's"), "{said}");
     Ok(())
 }
 

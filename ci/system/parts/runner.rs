@@ -177,7 +177,7 @@ pub(crate) fn words_of_programs_are_no_failure() -> Result<()> {
     let mut input = several.stdin.take().context("no input")?;
     // It looks once more before the command begins, so that it is refused in any case.
     input.write_all(b"exit 7")?;
-    let said = ended(several.wait_with_output()?, 2)?;
+    let said = ended(several.wait_with_output()?, 125)?;
     said.names(&["standard input has data", "--stdin none"])
 }
 

@@ -194,6 +194,31 @@ pub(crate) fn ways(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
+/// What goes past libc: a child by the system call, a number that is another file's; and two messages of which a signal
+/// interrupts the first.
+pub(crate) fn borders(cluster: &Cluster) -> Result<()> {
+    let (said, _) = both_ends(cluster, "borders", "7012")?;
+    println!("  bytes and their hash, of both ends: {said}");
+    Ok(())
+}
+
+/// Says "ready", and then the first frame of the test's kind that comes to `tg0`, whatever its address.
+const LISTEN: &str = "import socket; s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x88b5)); \
+                      s.bind(('tg0', 0)); print('ready', flush=True); print(s.recv(2000).hex(), flush=True)";
+/// Sends such frames until it is killed, to an address of a device that no node has.
+const SEND: &str = "import socket, time; s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW); s.bind(('tg0', 0))\n\
+                    while True: s.send(bytes.fromhex('0a1b2c3d4e5f' '0a1b2c3d4e60' '88b5') + b'unknown' * 9); time.sleep(.05)";
+
+/// A frame to an address that is no node's reaches the others, as on a switch: it may be that of a macvlan, or of what
+/// is behind a bridge.
+pub(crate) fn frames_to_unknown_addresses(cluster: &Cluster) -> Result<()> {
+    let listens = cluster.node(1).argv(&["python3", "-c", LISTEN]).as_root().until("ready")?;
+    let _sends = cluster.node(0).argv(&["python3", "-c", SEND]).as_root().spawn()?;
+    let said = listens.check(LIMIT)?.stdout;
+    ensure!(said.starts_with("0a1b2c3d4e5f0a1b2c3d4e6088b5"), "node 1 has got {said:?}");
+    Ok(())
+}
+
 /// The own board is unplugged amid traffic: programs get an error, or continue by the system's connection, whatever
 /// they do with SIGBUS.
 pub(crate) fn own_board_is_lost(cluster: &Cluster) -> Result<()> {

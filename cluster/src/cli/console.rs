@@ -58,7 +58,7 @@ pub(super) fn up(context: Context) -> Result<u8> {
 /// pagers take 24 lines of 80 characters.
 fn fit(size: Winsize, run: impl Fn(&[&str]) -> Result<(), String>) {
     let (rows, columns) = (size.ws_row.to_string(), size.ws_col.to_string());
-    // A guest that is not up yet, or has no stty, has a console all the same.
+    // A guest that is not up yet, or has no stty, has a console nevertheless.
     if let Err(why) = run(&["stty", "-F", "/dev/ttyS0", "rows", &rows, "cols", &columns]) {
         log::debug!("the size of the console: {why}");
     }

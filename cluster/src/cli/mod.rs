@@ -7,6 +7,7 @@ mod control;
 mod ctl;
 mod demo;
 mod detached;
+mod doctor;
 mod input;
 mod lab;
 mod replay;
@@ -147,6 +148,17 @@ enum Command {
     /// Measures what operations and an idle board cost, beside what others offer in the same guests
     #[command(disable_help_flag = true)]
     Bench(lab::Arguments),
+    /// Says what a report of a fault needs to say about this machine, and what is missing here
+    #[command(
+        after_help = "Examples:\n  telegraphos doctor > doctor.txt\n\nNothing is fetched, built or booted, and nothing \
+                            private is shown: no name of a user or of this machine.\nExit code 1: something is missing \
+                            without which no cluster boots."
+    )]
+    Doctor {
+        /// Directory for everything that is fetched and built [default: ~/.cache/telegraphos]
+        #[arg(long, value_name = "DIR")]
+        cache: Option<PathBuf>,
+    },
     /// Prepares QEMU and the guest image, and prints what they are made of
     #[command(after_help = "Examples:\n  telegraphos images --kernel newest\n  telegraphos images --refresh")]
     Images {
@@ -345,6 +357,7 @@ fn execute(mut cli: Cli, args: &[OsString], detached: bool) -> Result<u8> {
             print!("{}", crate::prepare(&context.settings, context.progress)?.manifest());
             Ok(0)
         }
+        Command::Doctor { cache } => doctor::doctor(cache.or(base.cache)),
         Command::Top(args) => top::top(args),
         Command::Ctl(args) => ctl::ctl(args),
         Command::Replay { file, limit } => replay::replay(&file, limit),

@@ -5,6 +5,7 @@
  * Functions return 0 or a negative errno unless said otherwise; tg_last_error() has the message: -ECONNRESET when the
  * other process has gone, -ESRCH when it has no such thread, -EHOSTUNREACH, -ETIMEDOUT and -EPROTO when it is not
  * reached, does not answer or has other options, -ESHUTDOWN when the messages or the receiving thread have been closed,
+ * -ESTALE in a child, made by fork, of the process that has opened the messages, which is to open its own,
  * -ECANCELED after a receive was withdrawn, -EFAULT when a message or a buffer is not mapped, and -EEXIST when a thread
  * is open already. No call raises SIGBUS when another process or node dies.
  *

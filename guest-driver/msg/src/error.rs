@@ -70,6 +70,13 @@ pub enum Error {
         /// The name.
         name: String,
     },
+    /// This process is a child, made by `fork`, of the one that has opened the messages: it has neither their memory
+    /// nor their threads.
+    #[error("the messages are of the process {opener}, of which this one is a child: open others here")]
+    Forked {
+        /// The process that has opened them.
+        opener: u32,
+    },
     /// These messages have been closed.
     #[error("the messages of this process have been closed")]
     Closed,
@@ -103,6 +110,7 @@ impl Error {
             Error::Unlike(_) => Errno::PROTO,
             Error::NoName { .. } => Errno::NOENT,
             Error::Closed => Errno::SHUTDOWN,
+            Error::Forked { .. } => Errno::STALE,
         }
         .raw_os_error()
     }
@@ -126,6 +134,7 @@ mod tests {
             (Error::NoAnswer { process, time: Duration::ZERO }, Errno::TIMEDOUT),
             (Error::Unlike(process), Errno::PROTO),
             (Error::Closed, Errno::SHUTDOWN),
+            (Error::Forked { opener: 1 }, Errno::STALE),
             (Error::Failed(Failure::Closed), Errno::SHUTDOWN),
             (Error::Failed(Failure::Withdrawn), Errno::CANCELED),
             (Error::TimedOut(Duration::ZERO), Errno::AGAIN),

@@ -36,7 +36,8 @@ impl Handle {
 
     /// Whether it has ended; of a send: whether the receiving thread has the message. Does not wait.
     pub fn test(&self) -> bool {
-        self.request.has_ended() || {
+        // In a child there is nothing to wait for.
+        self.shared.here().is_err() || self.request.has_ended() || {
             // If that is not possible, the request ends.
             _ = self.shared.poll();
             self.request.has_ended()
@@ -45,6 +46,9 @@ impl Handle {
 
     /// Waits until it has ended.
     pub fn wait(self) -> Ended {
+        if let Err(error) = self.shared.here() {
+            return Ended { memory: Memory::default(), outcome: Err(error) };
+        }
         let outcome = loop {
             // Without a limit there is an event, and transfers are another thread's.
             if let Some(Event::Ended(outcome)) = self.shared.next(&self.request, None) {
@@ -59,18 +63,29 @@ impl Handle {
 
     /// Waits until it has ended, for at most this time; whether it has.
     pub fn wait_timeout(&self, time: Duration) -> bool {
+        if self.shared.here().is_err() {
+            return true;
+        }
         let limit = Instant::now().checked_add(time);
         self.shared.next(&self.request, limit).is_some()
     }
 
     /// Withdraws a receive. False if it has a message, has ended, or is a send; it ends in any case.
     pub fn withdraw(&self) -> bool {
-        self.receive.is_some_and(|receive| self.shared.with(|state| state.engine.withdraw_receive(receive)))
+        let here = self.shared.here().is_ok();
+        self.receive
+            .filter(|_| here)
+            .is_some_and(|receive| self.shared.with(|state| state.engine.withdraw_receive(receive)))
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        if self.shared.here().is_err() {
+            // The opener's.
+            std::mem::forget((self.shared.clone(), self.request.clone()));
+            return;
+        }
         // The memory belongs to the request, which lasts until it has ended.
         self.withdraw();
     }

@@ -22,13 +22,18 @@ pub struct Messages {
 /// A name of a process, until it is dropped.
 #[derive(Debug)]
 pub struct Name {
-    _segment: Segment,
+    segment: Option<Segment>,
     name: String,
     shared: Arc<Shared>,
 }
 
 impl Drop for Name {
     fn drop(&mut self) {
+        if self.shared.here().is_err() {
+            // The opener's.
+            std::mem::forget((self.segment.take(), self.shared.clone()));
+            return;
+        }
         self.shared.has_name(&self.name, false);
     }
 }
@@ -58,11 +63,12 @@ impl Messages {
     /// Gives this process a name on its node, by which others find it. Processes beyond the cluster do if it takes part
     /// in [routing](crate::Routing), and has not more than 64 names of up to 200 bytes.
     pub fn publish(&self, name: &str) -> Result<Name> {
+        self.shared.here()?;
         let segment = self.shared.node.export(&names::of_process(name), 8).mode(0o400).create()?;
         // With a bit more, so that 0 is not there yet.
         segment.store(0, u64::from(self.shared.me.number) | 1 << 32)?;
         self.shared.has_name(name, true);
-        Ok(Name { _segment: segment, name: name.to_owned(), shared: self.shared.clone() })
+        Ok(Name { segment: Some(segment), name: name.to_owned(), shared: self.shared.clone() })
     }
 
     /// The process of that name on a node.
@@ -71,6 +77,7 @@ impl Messages {
     ///
     /// [`Error::NoName`].
     pub fn find(&self, node: u16, name: &str) -> Result<Process> {
+        self.shared.here()?;
         let none = || Error::NoName { node, name: name.to_owned() };
         let Some(local) = self.shared.nodes.local(node) else {
             return self.shared.find_far(node, name).ok_or_else(none);
@@ -99,6 +106,7 @@ impl Messages {
     ///
     /// [`Error::NotReached`], [`Error::NoAnswer`], [`Error::Unlike`].
     pub fn connect(&self, process: Process, time: Duration) -> Result<()> {
+        self.shared.here()?;
         self.shared.connect(process, time)
     }
 
@@ -112,6 +120,11 @@ impl Messages {
 
 impl Drop for Messages {
     fn drop(&mut self) {
+        if self.shared.here().is_err() {
+            // The opener closes what is open.
+            std::mem::forget(self.shared.clone());
+            return;
+        }
         self.shared.close();
         self.shared.join();
     }

@@ -39,6 +39,8 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     pub(crate) node: Node,
     pub(crate) me: Process,
+    /// The system's number of the process that has opened this.
+    opener: u32,
     pub(crate) nodes: Nodes,
     pub(crate) listens_at: Option<SocketAddr>,
     pub(crate) options: Options,
@@ -104,6 +106,7 @@ impl Shared {
             state: Mutex::new(state),
             node,
             me,
+            opener: std::process::id(),
             nodes,
             listens_at,
             pollers: Pollers::new(options.yields),
@@ -116,6 +119,15 @@ impl Shared {
         shared.open_port(0)?;
         shared.spawn("msg-connect", |shared| shared.connect_all())?;
         Ok(shared)
+    }
+
+    /// An error in a child, which has the memory of this as it was, with locks that threads have which there are not,
+    /// but none of the board's.
+    pub(crate) fn here(&self) -> Result<()> {
+        match self.opener == std::process::id() {
+            true => Ok(()),
+            false => Err(Error::Forked { opener: self.opener }),
+        }
     }
 
     pub(crate) fn config(&self) -> &Config {

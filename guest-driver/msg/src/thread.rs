@@ -24,6 +24,7 @@ pub struct Thread<'a> {
 impl Messages {
     /// A thread of this process, which can receive from now on. Its number is its own.
     pub fn thread(&self, number: u32) -> Result<Thread<'_>> {
+        self.shared.here()?;
         self.shared.with(|state| state.engine.open(number))?;
         Ok(Thread { messages: self, number })
     }
@@ -106,6 +107,7 @@ impl Thread<'_> {
     /// is: the receiving process's node can read it until this returns. Constants cannot be: they are copied before.
     pub fn send(&self, to: Endpoint, tag: u32, bytes: &[u8]) -> Result<()> {
         let shared = &*self.messages.shared;
+        shared.here()?;
         let (mut copy, _lent) = (Vec::new(), Lent);
         // SAFETY: others may only read it.
         let register = |buffer| unsafe { shared.readable_buffer(buffer, to.process) };
@@ -171,6 +173,7 @@ impl Thread<'_> {
     ///
     /// [`Error::Beyond`], and those of [`Thread::send`]. The memory is lost then.
     pub fn send_dma(&self, to: Endpoint, tag: u32, memory: impl Into<Memory>, length: usize) -> Result<Handle> {
+        self.messages.shared.here()?;
         let mut memory = memory.into();
         if length > memory.len() {
             return Err(Error::Beyond { length, most: memory.len() });
@@ -204,6 +207,7 @@ impl Thread<'_> {
 
     fn receive_within(&self, pattern: Pattern, bytes: &mut [u8], time: Option<Duration>) -> Result<Received> {
         let shared = &*self.messages.shared;
+        shared.here()?;
         let _lent = Lent;
         let (buffer, capacity) = (Buffer::of_mut(bytes), bytes.len() as u64);
         let node = pattern.process.map(|process| process.node);
@@ -233,6 +237,7 @@ impl Thread<'_> {
     ///
     /// Those of [`Thread::receive`]. The memory is lost then.
     pub fn receive_dma(&self, pattern: Pattern, memory: impl Into<Memory>) -> Result<Handle> {
+        self.messages.shared.here()?;
         let (shared, mut memory) = (&self.messages.shared, memory.into());
         let (buffer, capacity) = (Buffer::of_mut(&mut memory), memory.len() as u64);
         let node = pattern.process.map(|process| process.node);
@@ -293,6 +298,9 @@ impl Thread<'_> {
 
 impl Drop for Thread<'_> {
     fn drop(&mut self) {
+        if self.messages.shared.here().is_err() {
+            return;
+        }
         // It is open.
         _ = self.messages.shared.with(|state| state.engine.close(self.number));
     }

@@ -3,7 +3,9 @@
 
 use crate::descriptors::{is_own, owned};
 use crate::memory::user;
+use crate::settings::say;
 use crate::{adopt, board, kernel, process, settings, table};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// To be called once before all else, in the process's first thread.
 pub fn settle() {
@@ -31,8 +33,7 @@ extern "C" fn after_fork() {
 /// To be called in the child. It has no board yet. Its parent's is left as it is: threads that there are not may hold
 /// its locks, also those of memory, so none is asked for.
 pub fn forked() {
-    process::begin_as_child();
-    table::note_bare();
+    table::begin_as_child();
     // By a system call of the thread that has forked.
     leave_if_other_users();
 }
@@ -46,6 +47,25 @@ pub fn user_has_changed() {
         leave_if_other_users();
     }
     keep_from_other_users();
+}
+
+/// Whether this process may make few system calls.
+static CONFINED: AtomicBool = AtomicBool::new(false);
+
+/// To be called before this process is confined to some system calls (seccomp), of which it is not known whether those
+/// are among them that are made here: new connections are left alone, and those of which no direction is framed.
+pub fn confine() {
+    if !CONFINED.swap(true, Ordering::SeqCst) {
+        let framed = table::refuse_all();
+        say(format_args!(
+            "connections are left alone from now on ({framed} are framed): a filter of system calls is set"
+        ));
+    }
+}
+
+/// Whether that has been called.
+pub fn is_confined() -> bool {
+    CONFINED.load(Ordering::Relaxed)
 }
 
 fn leave_if_other_users() {

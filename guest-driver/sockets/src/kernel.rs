@@ -16,6 +16,8 @@ pub type Outcome = Result<usize, Errno>;
 
 /// Nothing to read, or no room to write.
 pub(crate) const AGAIN: Errno = Errno(libc::EAGAIN);
+/// A signal has come.
+pub(crate) const INTERRUPTED: Errno = Errno(libc::EINTR);
 
 /// A system call by its instruction: libc's `syscall` is replaced, too.
 ///
@@ -141,13 +143,23 @@ pub(crate) fn discard(fd: c_int, bytes: usize) -> Outcome {
     outcome(unsafe { call!(SYS_recvfrom, fd, null, bytes, flags, std::ptr::null::<u8>(), std::ptr::null::<u8>()) })
 }
 
+/// Whether nothing more will come: the other end has said so, or there is an error.
+pub(crate) fn has_ended(fd: c_int) -> bool {
+    let mut poll = libc::pollfd { fd, events: libc::POLLRDHUP, revents: 0 };
+    let none = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: one pollfd, a limit, no signal mask.
+    let ready = outcome(unsafe { call!(SYS_ppoll, &raw mut poll, 1, &raw const none, std::ptr::null::<u8>(), 0) });
+    ready.is_ok_and(|ready| ready > 0)
+}
+
 /// Waits until there is something to read, or the end, as a read would: SO_RCVTIMEO, signals.
 pub(crate) fn wait_readable(fd: c_int) -> Outcome {
     let mut byte = [0];
     receive(fd, &mut [part_mut(&mut byte)], libc::MSG_PEEK)
 }
 
-/// Waits until there is room to write, as a write would: SO_SNDTIMEO, signals.
+/// Waits until there is room to write, as a write would: SO_SNDTIMEO, and signals, of which those do not end it whose
+/// handlers were set with SA_RESTART.
 pub(crate) fn wait_writable(fd: c_int) -> Outcome {
     let mut limit: libc::timeval =
         option(fd, libc::SOL_SOCKET, libc::SO_SNDTIMEO).unwrap_or(libc::timeval { tv_sec: 0, tv_usec: 0 });
@@ -155,10 +167,64 @@ pub(crate) fn wait_writable(fd: c_int) -> Outcome {
     limit.tv_usec *= 1000;
     let limit = libc::timespec { tv_sec: limit.tv_sec, tv_nsec: limit.tv_usec };
     let limit: *const libc::timespec = if forever { std::ptr::null() } else { &raw const limit };
-    let mut poll = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
-    // SAFETY: one pollfd, and a limit or none; no signal mask.
-    let ready = outcome(unsafe { call!(SYS_ppoll, &raw mut poll, 1, limit, std::ptr::null::<u8>(), 0) })?;
-    if ready == 0 { Err(AGAIN) } else { Ok(ready) }
+    loop {
+        let mut poll = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
+        // SAFETY: one pollfd, and a limit or none; no signal mask.
+        match outcome(unsafe { call!(SYS_ppoll, &raw mut poll, 1, limit, std::ptr::null::<u8>(), 0) }) {
+            Ok(0) => return Err(AGAIN),
+            // As the kernel: a write with a limit is not begun again.
+            Err(INTERRUPTED) if forever && all_handlers_restart() => {}
+            other => return other,
+        }
+    }
+}
+
+/// Waits so long, or until a signal comes.
+pub(crate) fn pause(time: std::time::Duration) -> Result<(), Errno> {
+    let time = libc::timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
+    // SAFETY: no descriptor, a limit, no signal mask.
+    let ended = unsafe { call!(SYS_ppoll, std::ptr::null::<u8>(), 0, &raw const time, std::ptr::null::<u8>(), 0) };
+    outcome(ended).map(drop)
+}
+
+/// What a fault of a thread itself raises: it interrupts no system call, and is not kept waiting.
+pub(crate) const FAULTS: [c_int; 6] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+
+/// Whether system calls begin again behind each handler of this process. Which signal has interrupted one is not known,
+/// so it is not begun again where handlers differ.
+fn all_handlers_restart() -> bool {
+    /// The kernel's structure, which libc's is not.
+    #[repr(C)]
+    struct Action {
+        handler: usize,
+        flags: u64,
+        restorer: usize,
+        mask: u64,
+    }
+    (1..=64).filter(|signal| !FAULTS.contains(signal)).all(|signal: c_int| {
+        let mut action = Action { handler: libc::SIG_DFL, flags: 0, restorer: 0, mask: 0 };
+        // SAFETY: the kernel writes one.
+        let got = unsafe { call!(SYS_rt_sigaction, signal, std::ptr::null::<u8>(), &raw mut action, size_of::<u64>()) };
+        let handles = got == 0 && action.handler != libc::SIG_DFL && action.handler != libc::SIG_IGN;
+        !handles || action.flags & libc::SA_RESTART as u64 != 0
+    })
+}
+
+/// A page whose content each child of this process has as zeros. `None` if there is none: the kernel is older than
+/// 4.14.
+pub(crate) fn wiped_page() -> Option<*mut std::sync::atomic::AtomicU32> {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: memory of its own, anywhere.
+    let page = outcome(unsafe { call!(SYS_mmap, 0, 4096, access, flags, usize::MAX, 0) }).ok()?;
+    match numbers!(SYS_madvise, page, 4096, libc::MADV_WIPEONFORK) {
+        Ok(_) => Some(std::ptr::with_exposed_provenance_mut(page)),
+        Err(_) => {
+            let _ = numbers!(SYS_munmap, page, 4096);
+            None
+        }
+    }
 }
 
 /// Whether it is a socket of TCP.

@@ -12,6 +12,9 @@ use telegraphos::Remote;
 /// The user whose processes have this one's connections in common with it.
 static USER: AtomicU32 = AtomicU32::new(0);
 static ID: AtomicU32 = AtomicU32::new(0);
+/// A word that is 1 in this process: in a page that each child has with zeros, and a child of vfork in common with its
+/// parent, whose memory is its own.
+static MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
 
 #[derive(Default)]
@@ -26,11 +29,29 @@ struct Process {
 pub(crate) fn begin() {
     ID.store(std::process::id(), Ordering::SeqCst);
     USER.store(kernel::users()[1], Ordering::SeqCst);
+    MARK.store(kernel::wiped_page().unwrap_or(std::ptr::null_mut()), Ordering::SeqCst);
+    set_mark();
+}
+
+fn mark() -> Option<&'static AtomicU32> {
+    // SAFETY: a page that is never unmapped, or null.
+    unsafe { MARK.load(Ordering::Relaxed).as_ref() }
+}
+
+fn set_mark() {
+    mark().into_iter().for_each(|mark| mark.store(1, Ordering::SeqCst));
+}
+
+/// Whether this is a child that was made past all functions that are replaced, by the system call itself, and has not
+/// begun as one.
+pub(crate) fn is_unknown_child() -> bool {
+    mark().is_some_and(|mark| mark.load(Ordering::Relaxed) == 0)
 }
 
 /// In a child, before all else.
 pub(crate) fn begin_as_child() {
     ID.store(std::process::id(), Ordering::SeqCst);
+    set_mark();
     PROCESS.store(std::ptr::null_mut(), Ordering::SeqCst);
     board::forget();
     kernel::forget_thread();

@@ -10,10 +10,13 @@ use crate::table::Connection;
 use crate::upgrade::{self, READ, broken, not_locked};
 use libc::{c_int, iovec};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use telegraphos_sockets_core::{Failure, Incoming, Reading, peek, read};
 
 /// Most bytes that a look ahead sees of the connection.
 const LOOK: usize = 256 << 10;
+/// How often a look ahead that waits for more looks again.
+const TICK: Duration = Duration::from_millis(1);
 /// What is passed to the kernel as it is: not data of the stream.
 const OTHERS: c_int = libc::MSG_ERRQUEUE | libc::MSG_OOB;
 
@@ -37,7 +40,7 @@ pub unsafe fn receive(fd: c_int, parts: &[iovec], flags: c_int, raw: impl FnOnce
         }
         return outcome;
     }
-    if connection.input.phase() == phase::LEFT {
+    if connection.input.phase() == phase::LEFT || !connection.is_of_descriptor(fd) {
         return raw();
     }
     let mut receiver = Receiver { fd, connection: &connection, flags, got: 0 };
@@ -66,7 +69,7 @@ unsafe fn buffer<'a>(part: &iovec) -> &'a mut [u8] {
 /// How many bytes a read would find now, as FIONREAD says. `None` if the kernel knows.
 pub fn available(fd: c_int) -> Option<Outcome> {
     let connection = Connection::of_descriptor(fd)?;
-    if connection.input.phase() != phase::FRAMED {
+    if connection.input.phase() != phase::FRAMED || !connection.is_of_descriptor(fd) {
         return None;
     }
     let mut bytes = vec![0; LOOK];
@@ -171,7 +174,7 @@ impl Receiver<'_> {
             }
             while !rest.is_empty() {
                 let wait = self.got == 0 || self.flags & libc::MSG_WAITALL != 0;
-                let bytes = match self.once(rest, wait) {
+                let bytes = match self.once(rest, wait).and_then(|bytes| self.look_for_all(rest, bytes)) {
                     Ok(0) => return Ok(self.got),
                     Ok(bytes) => bytes,
                     Err(errno) => return if self.got > 0 { Ok(self.got) } else { Err(errno) },
@@ -189,6 +192,22 @@ impl Receiver<'_> {
             }
         }
         Ok(self.got)
+    }
+
+    /// Of a look ahead with MSG_WAITALL: waits until all is there, or nothing more comes. What is there makes the
+    /// descriptor readable, so that nothing but time can be waited for.
+    fn look_for_all(&self, buffer: &mut [u8], mut seen: usize) -> Outcome {
+        const ALL: c_int = libc::MSG_PEEK | libc::MSG_WAITALL;
+        let waits = self.flags & (ALL | libc::MSG_DONTWAIT) == ALL && !kernel::is_nonblocking(self.fd);
+        // No look sees more.
+        let wanted = buffer.len().min(LOOK / 2);
+        while waits && seen > 0 && seen < wanted && !kernel::has_ended(self.fd) {
+            if kernel::pause(TICK).is_err() {
+                break;
+            }
+            seen = self.once(buffer, false)?;
+        }
+        Ok(seen)
     }
 
     /// Reads at least one byte; 0 at the end.

@@ -49,7 +49,7 @@ pub unsafe fn send(fd: c_int, parts: &[iovec], flags: c_int, raw: impl FnOnce() 
             sent_raw(fd, &connection, busy, &outcome);
             return outcome;
         }
-        if connection.output.phase() == phase::LEFT || flags & libc::MSG_OOB != 0 {
+        if connection.output.phase() == phase::LEFT || flags & libc::MSG_OOB != 0 || !connection.is_of_descriptor(fd) {
             return raw();
         }
         if let Some(outcome) = sender.send() {
@@ -82,7 +82,7 @@ pub fn send_file(fd: c_int, file: c_int, mut at: Option<&mut i64>, count: usize)
             let outcome = kernel::send_file(fd, file, at.as_deref_mut(), wanted);
             sent_raw(fd, &connection, busy, &outcome);
             outcome
-        } else if connection.output.phase() == phase::LEFT {
+        } else if connection.output.phase() == phase::LEFT || !connection.is_of_descriptor(fd) {
             kernel::send_file(fd, file, at.as_deref_mut(), wanted)
         } else {
             bytes.resize(wanted.max(bytes.len()), 0);

@@ -2,11 +2,9 @@
 //! Signals wait while a thread has locks: a handler may read, write and close, too, and would wait for what the thread
 //! that it interrupts has, or never come back to it (`siglongjmp`).
 
+use crate::kernel::FAULTS;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
-
-/// What a fault of the thread itself raises: this does not wait.
-const FAULTS: [i32; 6] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
 /// Signals to this thread wait. To be dropped behind the locks that are taken after it.
 pub(crate) struct Waiting {

@@ -117,6 +117,9 @@ impl Connection {
     /// That of a descriptor.
     pub(crate) fn of_descriptor(fd: c_int) -> Option<Connection> {
         let entry = entry(fd)?;
+        if process::is_unknown_child() {
+            begin_as_child();
+        }
         loop {
             let number = entry.load(Ordering::SeqCst);
             let connection = Connection::of(number)?;
@@ -125,6 +128,16 @@ impl Connection {
                 return Some(connection);
             }
         }
+    }
+
+    /// Whether a descriptor is its still: the number may be another file's, which was opened past the functions that
+    /// are replaced, or behind a close past those. That is left alone from now on.
+    pub(crate) fn is_of_descriptor(&self, fd: c_int) -> bool {
+        let is_same = kernel::socket_inode(fd) == Some(self.socket.load(Ordering::Relaxed));
+        if !is_same {
+            closed(fd);
+        }
+        is_same
     }
 
     /// What this process has of it, if it has anything yet.
@@ -475,8 +488,10 @@ pub(crate) fn reserve_rings() {
     }
 }
 
-/// In a child after a fork: what is read of connections that have no ring stays raw, for the parent as well.
-pub(crate) fn note_bare() {
+/// To be called in a child, before all else. It has no board yet. What is read of connections that have no ring stays
+/// raw, for the parent as well.
+pub(crate) fn begin_as_child() {
+    process::begin_as_child();
     for (_, chunk) in chunks() {
         for (place, slot) in chunk.slots.iter().enumerate() {
             if slot.state.load(Ordering::SeqCst) == state::TAKEN && slot.ring().is_none() {
@@ -528,7 +543,8 @@ pub(crate) fn framed() -> impl Iterator<Item = c_int> {
 /// Descriptors of connections of which a direction has become framed in this process: it has a window for it.
 pub(crate) fn framed_here() -> Vec<c_int> {
     let has_window = |fd: &c_int| {
-        Connection::of_descriptor(*fd).filter(|connection| connection.own().is_some()).is_some_and(|connection| {
+        let connection = Connection::of_descriptor(*fd).filter(|connection| connection.own().is_some());
+        connection.filter(|connection| connection.is_of_descriptor(*fd)).is_some_and(|connection| {
             let _signals = signals::wait();
             let parts = connection.parts();
             parts.ring.is_some() || parts.own_control.is_some()
@@ -605,11 +621,7 @@ pub fn same_as(fd: c_int) -> Option<c_int> {
 
 /// The descriptor may be something else now, put there past the functions that are replaced.
 pub fn revalidate(fd: c_int) {
-    let is_other = Connection::of_descriptor(fd)
-        .is_some_and(|connection| kernel::socket_inode(fd) != Some(connection.socket.load(Ordering::Relaxed)));
-    if is_other {
-        closed(fd);
-    }
+    Connection::of_descriptor(fd).into_iter().for_each(|connection| _ = connection.is_of_descriptor(fd));
 }
 
 /// Leaves the descriptor's connection as it is, if neither direction is framed. False if not: too late.
@@ -619,10 +631,18 @@ pub fn refuse(fd: c_int) -> bool {
     !is_framed(fd)
 }
 
+/// Leaves all connections as they are of which no direction is framed; how many others there are.
+pub(crate) fn refuse_all() -> usize {
+    tracked().filter(|fd| !refuse(*fd)).count()
+}
+
 /// An option of the descriptor's socket as the program knows it, if the kernel's value is ours.
 pub fn option_of(fd: c_int, level: c_int, name: c_int) -> Option<c_int> {
     let connection = Connection::of_descriptor(fd)?;
     let known = connection.option(level, name)?.load(Ordering::Relaxed);
+    if known != 0 && !connection.is_of_descriptor(fd) {
+        return None;
+    }
     // One more than the value.
     c_int::try_from(known).ok()?.checked_sub(1).filter(|value| *value >= 0)
 }
@@ -631,6 +651,9 @@ pub fn option_of(fd: c_int, level: c_int, name: c_int) -> Option<c_int> {
 pub fn set_option_of(fd: c_int, level: c_int, name: c_int, value: c_int) -> bool {
     let Some(connection) = Connection::of_descriptor(fd) else { return false };
     let Some(option) = connection.option(level, name) else { return false };
+    if option.load(Ordering::Relaxed) == 0 || !connection.is_of_descriptor(fd) {
+        return false;
+    }
     let value = u32::try_from(value).unwrap_or(0);
     let value = match (level, name) {
         // The kernel doubles it.

@@ -64,6 +64,27 @@ fn counts_agree(fd: c_int, sent: Option<u64>, received: Option<u64>) -> bool {
     agree
 }
 
+/// Whether a descriptor is the connection's still, and no option of it, which may have been set before it was one, or
+/// come from the socket that listens, makes the kernel count its bytes, or pass them in another way.
+fn may_be_framed(fd: c_int, connection: &Connection) -> bool {
+    const TCP_ULP: c_int = 31;
+    if !connection.is_of_descriptor(fd) {
+        return false;
+    }
+    let is = |name, usual: c_int| kernel::option::<c_int>(fd, libc::SOL_SOCKET, name).is_ok_and(|it| it != usual);
+    let protocol = || kernel::option::<[u8; 16]>(fd, libc::IPPROTO_TCP, TCP_ULP).is_ok_and(|name| name[0] != 0);
+    let bypasses = is(libc::SO_RCVLOWAT, 1)
+        || is(libc::SO_PEEK_OFF, -1)
+        || is(libc::SO_OOBINLINE, 0)
+        || is(libc::SO_ZEROCOPY, 0)
+        || protocol();
+    if bypasses {
+        connection.refused.store(1, Ordering::SeqCst);
+        say(format_args!("descriptor {fd}: left alone, since options are set by which the kernel counts its bytes"));
+    }
+    !bypasses
+}
+
 fn report(fd: c_int, what: &str, error: &Error) {
     say(format_args!("descriptor {fd}: {what}: {error}"));
 }
@@ -74,6 +95,9 @@ pub(crate) fn offer(fd: c_int, connection: &Connection) {
         return;
     }
     let _signals = signals::wait();
+    if !may_be_framed(fd, connection) {
+        return;
+    }
     let mut parts = connection.parts();
     let Some(change) = connection.output.change(phase::RAW) else { return };
     let Some(node) = peer::node_of(fd) else { return };
@@ -97,6 +121,9 @@ pub(crate) fn accept(fd: c_int, connection: &Connection) {
         return;
     }
     let _signals = signals::wait();
+    if !may_be_framed(fd, connection) {
+        return;
+    }
     let mut parts = connection.parts();
     let Some(mut change) = connection.input.change(phase::RAW) else { return };
     // `refuse` looks the other way round.
@@ -179,6 +206,9 @@ pub(crate) fn frame(fd: c_int, connection: &Connection) {
         return;
     }
     let _signals = signals::wait();
+    if !may_be_framed(fd, connection) {
+        return;
+    }
     let mut parts = connection.parts();
     let Some(mut change) = connection.output.change(phase::OFFERED) else { return };
     // `refuse` looks the other way round.
@@ -235,10 +265,11 @@ fn hurry(fd: c_int, connection: &Connection) {
     change_option(fd, (libc::IPPROTO_TCP, libc::TCP_NODELAY), 1, |on| on == 0, &connection.no_delay);
 }
 
-/// The kernel asks whether the other end is there where nothing is sent, and ends the connection after eight seconds
-/// without an answer: the other node may have been switched off.
+/// The kernel asks whether the other end is there where nothing is sent, and ends the connection after 30 seconds
+/// without an answer: the other node may have been switched off. One that is stopped for a while, by a debugger or for
+/// a snapshot, does not answer either.
 fn keep_alive(fd: c_int, connection: &Connection) {
-    let options = [(libc::TCP_KEEPIDLE, 2), (libc::TCP_KEEPINTVL, 2), (libc::TCP_KEEPCNT, 3)];
+    let options = [(libc::TCP_KEEPIDLE, 5), (libc::TCP_KEEPINTVL, 5), (libc::TCP_KEEPCNT, 5)];
     if change_option(fd, (libc::SOL_SOCKET, libc::SO_KEEPALIVE), 1, |on| on == 0, &connection.keepalive) {
         for (name, value) in options {
             // What the program has set itself is its own.

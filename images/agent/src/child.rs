@@ -58,8 +58,8 @@ fn checked(result: c_int) -> io::Result<c_int> {
 }
 
 impl Child {
-    /// Forks a child in its own process group, with these standard streams and no other descriptors of this process.
-    /// It does its work, reports how that went, and ends. With `session`, it leads a session, whose terminal its standard
+    /// Forks a child in its own process group, with these standard streams and no other descriptors of this process. It
+    /// does its work, reports how that went, and ends. With `session`, it leads a session, whose terminal its standard
     /// input is.
     ///
     /// # Safety

@@ -497,19 +497,21 @@ mod tests {
         let (a, b) = (frames(&first), frames(&second));
         assert_eq!(a.len(), 4);
         let ping = ToGuest::Ping { nonce: 7 };
-        let order = |pieces: &[&Vec<u8>]| {
-            decode::<ToGuest>(&pieces.iter().flat_map(|piece| piece.iter().copied()).collect::<Vec<_>>(), 999).0
+        let gives = |pieces: &[&Vec<u8>], expected: &ToGuest, why: &str| {
+            let stream: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
+            let got = decode::<ToGuest>(&stream, 999).0;
+            assert_eq!(got.iter().collect::<Vec<_>>(), [expected], "{why}");
         };
-        assert_eq!(order(&[&a[0], &a[1], &a[2], &a[3]]), [first.clone()]);
-        assert_eq!(order(&[&a[0], &a[2], &a[3], &b[0], &b[1], &b[2], &b[3]]), [second.clone()], "one is lost");
-        assert_eq!(order(&[&a[1], &a[2], &a[3], &b[0], &b[1], &b[2], &b[3]]), [second.clone()], "the first is");
-        assert_eq!(order(&[&a[0], &a[1], &b[0], &b[1], &b[2], &b[3]]), [second.clone()], "a reset within it");
+        gives(&[&a[0], &a[1], &a[2], &a[3]], &first, "all are there");
+        gives(&[&a[0], &a[2], &a[3], &b[0], &b[1], &b[2], &b[3]], &second, "one is lost");
+        gives(&[&a[1], &a[2], &a[3], &b[0], &b[1], &b[2], &b[3]], &second, "the first is");
+        gives(&[&a[0], &a[1], &b[0], &b[1], &b[2], &b[3]], &second, "a reset within it");
         let said = encode(&ping).unwrap();
-        assert_eq!(order(&[&a[0], &a[1], &said, &a[2], &a[3]]), [ping.clone()], "nothing is sent within one");
+        gives(&[&a[0], &a[1], &said, &a[2], &a[3]], &ping, "nothing is sent within one");
         // None is longer than all may be, however many pieces come.
         let more = &a[1];
         let endless: Vec<&Vec<u8>> = [&a[0]].into_iter().chain(std::iter::repeat_n(more, 600)).chain([&said]).collect();
-        assert_eq!(order(&endless), [ping]);
+        gives(&endless, &ping, "it is too long");
     }
 
     #[test]

@@ -359,13 +359,18 @@ impl Agent {
             if !way.read()? {
                 break;
             }
-            loop {
-                let Port::Open { way, .. } = &mut self.port else { break };
-                let Some(message) = way.decoder.next() else { break };
+            while let Some(message) = self.next_of_port() {
                 self.handle(message);
             }
         }
         Ok(())
+    }
+
+    fn next_of_port(&mut self) -> Option<ToGuest> {
+        match &mut self.port {
+            Port::Open { way, .. } => way.decoder.next(),
+            _ => None,
+        }
     }
 
     fn handle(&mut self, message: ToGuest) {

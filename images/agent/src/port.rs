@@ -18,8 +18,8 @@ pub fn load() -> io::Result<()> {
     load_all(&["virtio_console"])
 }
 
-/// Opens it, if it is there and the host has its end: the kernel makes it some time after the module is loaded, and what
-/// is written without the other end is lost.
+/// Opens it, if it is there and the host has its end: the kernel makes it some time after the module is loaded, and
+/// what is written without the other end is lost.
 pub fn find() -> io::Result<Option<File>> {
     let Some(device) = named(PORTS.as_ref(), crate::PORT) else { return Ok(None) };
     let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;

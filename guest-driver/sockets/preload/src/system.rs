@@ -10,7 +10,7 @@ use crate::users::changed;
 use crate::writing::{pwritev2, sendfile, sendmmsg, sendmsg, sendto, splice, write, writev};
 use crate::{fail, returned};
 use libc::{c_int, c_long, c_void, pid_t};
-use telegraphos_sockets::{forked, forking, is_tracked, system_call};
+use telegraphos_sockets::{confine, forked, forking, is_tracked, system_call};
 
 /// A system call by its number: what is done to connections above is done to them here. There is no ring of the
 /// kernel's (`io_uring`), which reads and writes past all functions: programs have another way where a kernel has none.
@@ -46,6 +46,14 @@ unsafe extern "C-unwind" fn syscall(
             libc::SYS_dup3 => dup3(fd, b as _, c as _).into(),
             libc::SYS_fcntl => fcntl(fd, b as _, c as _).into(),
             libc::SYS_pidfd_getfd => pidfd_getfd(fd, b as _, c as _).into(),
+            libc::SYS_seccomp => {
+                confine();
+                raw()
+            }
+            libc::SYS_prctl if confines(a) => {
+                confine();
+                raw()
+            }
             libc::SYS_io_uring_setup => {
                 fail(libc::ENOSYS);
                 -1
@@ -94,7 +102,20 @@ fn as_forked(call: impl FnOnce() -> c_long) -> c_long {
     returned
 }
 
+/// Whether these arguments of prctl(2) confine this process to some system calls.
+fn confines(option: usize) -> bool {
+    option == libc::PR_SET_SECCOMP as usize
+}
+
 replaced! {
+    /// All have five arguments if the option needs them.
+    fn prctl(option: c_int, b: usize, c: usize, d: usize, e: usize) -> c_int = |next| {
+        if confines(option as usize) {
+            confine();
+        }
+        next()
+    };
+
     /// The same as `fork` without what is registered with `pthread_atfork`: a handler of a signal may call it.
     fn _Fork() -> pid_t = |next| {
         let returned = next();

@@ -3,7 +3,7 @@
 
 use crate::descriptors::may_pass;
 use crate::next::{aliases, replaced};
-use crate::reading::{flags_of, many, one, parts_of};
+use crate::reading::{flags_of, many, one, parts, parts_of};
 use crate::{fail, outcome, returned};
 use libc::{c_int, c_uint, c_void, iovec, loff_t, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use telegraphos_sockets::{is_tracked, send as transmit, send_file};
@@ -58,6 +58,12 @@ replaced! {
             let sent = sendmsg(fd, &raw const (*message).msg_hdr, flags);
             let Ok(bytes) = c_uint::try_from(sent) else { return if n > 0 { n as c_int } else { -1 } };
             (*message).msg_len = bytes;
+            // The next one would be behind a part of this one.
+            let header = &(*message).msg_hdr;
+            let all = parts(header.msg_iov, header.msg_iovlen).unwrap_or(&[]);
+            if (bytes as usize) < all.iter().map(|part| part.iov_len).sum::<usize>() {
+                return n as c_int + 1;
+            }
         }
         count as c_int
     };

@@ -154,14 +154,25 @@ fn obstacle(path: &Path, depth: u32) -> Option<String> {
     let (table, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
     const INTERPRETER: u32 = 3;
     for n in 0..count {
-        let mut kind = [0; 4];
+        let mut header = [0; 40];
         file.seek(SeekFrom::Start(table.checked_add(n * size)?)).ok()?;
-        file.read_exact(&mut kind).ok()?;
-        if u32::from_le_bytes(kind) == INTERPRETER {
-            return None;
+        file.read_exact(&mut header).ok()?;
+        let word = |at: usize| header[at..at + 8].iter().rev().fold(0u64, |value, byte| value << 8 | u64::from(*byte));
+        if word(0) as u32 == INTERPRETER {
+            let (place, length) = (word(8), word(32));
+            let mut name = Vec::new();
+            file.seek(SeekFrom::Start(place)).ok()?;
+            file.take(length.min(4096)).read_to_end(&mut name).ok()?;
+            return of_another_library(&String::from_utf8_lossy(&name));
         }
     }
     Some("is linked statically".into())
+}
+
+/// Whose dynamic loader a program names, if not glibc's, of which the library is.
+fn of_another_library(loader: &str) -> Option<String> {
+    let name = loader.trim_end_matches('\0').rsplit('/').next().unwrap_or_default();
+    (!name.starts_with("ld-linux")).then(|| format!("has a C library that is not glibc (its loader is {name})"))
 }
 
 #[cfg(test)]
@@ -176,6 +187,9 @@ mod tests {
         let script = directory.path().join("script");
         fs::write(&script, format!("#! {} -x\n", own.display())).unwrap();
         assert_eq!(obstacle(&script, 0), None);
+        assert_eq!(of_another_library("/nix/store/x-glibc/lib/ld-linux-x86-64.so.2\0"), None);
+        let musl = of_another_library("/lib/ld-musl-x86_64.so.1\0").unwrap();
+        assert!(musl.contains("not glibc (its loader is ld-musl-x86_64.so.1)"), "{musl}");
         // The same without an interpreter: its program header is of another kind.
         let mut bytes = fs::read(&own).unwrap();
         let table = usize::try_from(u64::from_le_bytes(bytes[32..40].try_into().unwrap())).unwrap();

@@ -323,6 +323,188 @@ fn whatever_another_process_writes_there_this_one_continues() {
     assert!(errors > 0);
 }
 
+/// Descriptors that are closed, and used for something else, past the functions that are replaced.
+#[test]
+fn a_number_that_another_file_has_is_that_file() {
+    settle();
+    let (one, two) = pair();
+    let (_near, mut far) = pair();
+    frame([&one, &two]);
+    // As by the system calls: the number is one of another connection, and of a pipe.
+    let fd = one.as_raw_fd();
+    // SAFETY: both are descriptors of this test.
+    assert_eq!(unsafe { libc::dup2(_near.as_raw_fd(), fd) }, fd);
+    assert_eq!(send_bytes(&one, b"other"), Ok(5));
+    assert!(!is_tracked(fd), "left alone from now on");
+    let mut got = [0; 16];
+    std::io::Read::read_exact(&mut far, &mut got[..5]).unwrap();
+    assert_eq!(&got[..5], b"other", "without a code of a frame");
+    let fd = two.as_raw_fd();
+    let mut pipe = [0; 2];
+    // SAFETY: two numbers, and descriptors of this test.
+    unsafe {
+        assert_eq!(libc::pipe(pipe.as_mut_ptr()), 0);
+        assert_eq!(libc::write(pipe[1], b"piped".as_ptr().cast(), 5), 5);
+        assert_eq!(libc::dup2(pipe[0], fd), fd);
+    }
+    let parts = [kernel::part_mut(&mut got)];
+    // SAFETY: valid bytes.
+    let read = unsafe { crate::receive(fd, &parts, 0, || kernel::read_file(fd, None, &mut [0; 16])) };
+    assert_eq!((read, is_tracked(fd)), (Ok(5), false), "by the system's own function");
+    pipe.into_iter().for_each(kernel::close);
+    assert_eq!(option_of(fd, libc::SOL_SOCKET, libc::SO_SNDBUF), None);
+}
+
+/// A child that is made by the system call itself has no board, and knows it before it uses one.
+#[test]
+fn a_child_that_was_made_past_all_functions_is_one() {
+    settle();
+    let (one, two) = pair();
+    frame([&one, &two]);
+    let parent = process::id();
+    // SAFETY: as `child`.
+    let made = match unsafe { libc::syscall(libc::SYS_fork) } {
+        0 => {
+            let known_before = process::id() == parent;
+            let sent = send_bytes(&one, b"of the child");
+            let right = known_before && sent == Ok(12) && process::id() == std::process::id();
+            // SAFETY: as above.
+            unsafe { libc::_exit(if right { 0 } else { 1 }) }
+        }
+        pid => pid as libc::pid_t,
+    };
+    assert_eq!(code(made), 0);
+    let mut got = [0; 12];
+    assert_eq!((receive_bytes(&two, &mut got, 0), &got), (Ok(12), b"of the child"));
+    assert_eq!(process::id(), parent);
+    assert!(!process::is_unknown_child());
+}
+
+extern "C" fn ignore(_: c_int) {}
+
+/// Has SIGUSR1 handled with these flags, and sent to this thread often while `work` runs.
+fn with_signals<T>(flags: c_int, work: impl FnOnce() -> T) -> T {
+    // SAFETY: a handler that does nothing; the thread waits for the other one.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = ignore as extern "C" fn(c_int) as usize;
+        action.sa_flags = flags;
+        libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut());
+    }
+    // SAFETY: it only names this thread.
+    let thread = unsafe { libc::pthread_self() };
+    let over = AtomicBool::new(false);
+    let result = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::SeqCst) {
+                std::thread::sleep(std::time::Duration::from_millis(2));
+                // SAFETY: the thread is there until this one has ended.
+                unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
+            }
+        });
+        let result = work();
+        over.store(true, Ordering::SeqCst);
+        result
+    });
+    // SAFETY: no handler from now on.
+    unsafe { libc::signal(libc::SIGUSR1, libc::SIG_IGN) };
+    result
+}
+
+/// A write that waits is begun again behind a handler with SA_RESTART, and ends at one without; in a child, whose
+/// handlers are those of this test alone.
+#[test]
+fn a_write_that_waits_is_interrupted_as_the_kernel_does_it() {
+    settle();
+    let child = child(|| {
+        for (flags, expected) in [(libc::SA_RESTART, false), (0, true)] {
+            let (one, two) = pair();
+            frame([&one, &two]);
+            let bytes = vec![7; 1 << 20];
+            let fd = one.as_raw_fd();
+            let parts = [part(&bytes)];
+            // SAFETY: valid bytes.
+            let send = || unsafe { crate::send(fd, &parts, libc::MSG_NOSIGNAL, || panic!("it is framed")) };
+            // It waits once the buffers are full, until that is read.
+            let reader = std::thread::spawn(move || {
+                std::thread::sleep(std::time::Duration::from_millis(300));
+                let mut got = vec![0; 64 << 10];
+                let mut all = 0;
+                while let Ok(bytes @ 1..) = receive_bytes(&two, &mut got, 0) {
+                    all += bytes;
+                }
+                all
+            });
+            // Many times as much as they hold.
+            let mut interrupted = false;
+            let sent = with_signals(flags, || {
+                let mut sent = 0;
+                for _ in 0..16 {
+                    match send() {
+                        Ok(bytes) => {
+                            interrupted |= bytes < 1 << 20;
+                            sent += bytes;
+                        }
+                        Err(errno) => {
+                            assert_eq!(errno.0, libc::EINTR);
+                            interrupted = true;
+                        }
+                    }
+                }
+                sent
+            });
+            kernel::shut_down(fd);
+            assert_eq!(reader.join().unwrap(), sent);
+            assert_eq!(interrupted, expected, "flags {flags:#x}");
+        }
+        0
+    });
+    assert_eq!(code(child), 0);
+}
+
+#[test]
+fn a_look_ahead_that_waits_for_all_sees_all() {
+    settle();
+    let (one, two) = pair();
+    frame([&one, &two]);
+    let mut got = vec![0; 8000];
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for (length, pause) in [(3000, 50), (4000, 50), (1000, 0)] {
+                assert_eq!(send_bytes(&one, &vec![length as u8; length]), Ok(length));
+                std::thread::sleep(std::time::Duration::from_millis(pause));
+            }
+        });
+        let all = libc::MSG_PEEK | libc::MSG_WAITALL;
+        assert_eq!(receive_bytes(&two, &mut got, all), Ok(8000));
+        assert_eq!((got[2999], got[3000], got[7999]), (3000_u16 as u8, 4000_u16 as u8, 1000_u16 as u8));
+    });
+    assert_eq!(receive_bytes(&two, &mut got, libc::MSG_WAITALL), Ok(8000), "they are there still");
+    // One that asks whether there is as much does not wait, and one behind the end has what there is.
+    assert_eq!(send_bytes(&one, b"abc"), Ok(3));
+    assert_eq!(receive_bytes(&two, &mut got, libc::MSG_PEEK | libc::MSG_WAITALL | libc::MSG_DONTWAIT), Ok(3));
+    kernel::shut_down(one.as_raw_fd());
+    assert_eq!(receive_bytes(&two, &mut got, libc::MSG_PEEK | libc::MSG_WAITALL), Ok(3));
+}
+
+#[test]
+fn a_process_that_is_confined_leaves_connections_alone() {
+    settle();
+    let child = child(|| {
+        let (raw, _far) = pair();
+        let (framed, other) = pair();
+        frame([&framed, &other]);
+        assert!(!changes::is_confined());
+        changes::confine();
+        assert!(changes::is_confined() && connection(&raw).is_refused());
+        assert_eq!(send_bytes(&framed, b"abc"), Ok(3), "what is framed is understood still");
+        let mut got = [0; 3];
+        assert_eq!(receive_bytes(&other, &mut got, 0), Ok(3));
+        0
+    });
+    assert_eq!(code(child), 0);
+}
+
 /// In a child, since a process leaves as a whole.
 #[test]
 fn a_process_of_another_user_leaves_what_it_shared_and_connections_stay_right_or_end() {

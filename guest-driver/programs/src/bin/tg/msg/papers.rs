@@ -52,7 +52,32 @@ pub(crate) fn bounds() -> Outcome<()> {
         Err(Error::Refused(refused)) => println!("{LONGEST} bytes arrived; one more: {refused}"),
         other => return Err(Failure::Check(format!("one byte more: {other:?}"))),
     }
+    forked(&messages, &from)?;
+    println!("a child has no messages of its parent's");
     Ok(())
+}
+
+/// In a child, made by `fork`, messages are known as its parent's, to which what it drops is no matter.
+#[allow(unsafe_code, reason = "fork")]
+fn forked(messages: &Messages, thread: &Thread<'_>) -> Outcome<()> {
+    let handle = thread.receive_copy(Pattern::exactly(thread.endpoint(), 3), 8)?;
+    // SAFETY: the child does what is tested, and ends without what this process does at its end.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let refused = |result: Result<(), Error>| matches!(result, Err(Error::Forked { .. }));
+        let thread_is = refused(thread.send(thread.endpoint(), 3, b"child"));
+        let right = thread_is && refused(messages.thread(9).map(drop)) && refused(handle.wait().outcome.map(drop));
+        // SAFETY: as above.
+        unsafe { libc::_exit(if right { 0 } else { 1 }) }
+    }
+    let mut status = -1;
+    // SAFETY: a child of this process, and a number.
+    let ended = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    must(child > 0 && ended == child && status == 0, &format!("a child has ended with status {status:#x}"))?;
+    let sent = thread.send_copy(thread.endpoint(), 3, b"parent")?;
+    let got = handle.wait();
+    sent.wait().outcome?;
+    must(got.outcome?.is_some() && got.memory.starts_with(b"parent"), "the parent has lost its receive")
 }
 
 /// Performs the orders of another process, until [`order::END`].
