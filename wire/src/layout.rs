@@ -44,6 +44,7 @@ pub const CONSTANTS: &[(&str, u64)] = &[
     ("MAX_BLOCK", MAX_BLOCK as u64),
     ("MAX_MEMBERS", link::MAX_MEMBERS as u64),
     ("MAX_LAYERS", link::MAX_LAYERS as u64),
+    ("RING_SIDES", link::RING_SIDES as u64),
     ("UNIT", crate::UNIT),
     ("MULTICAST", packet::MULTICAST as u64),
     ("NO_NODE", packet::NO_NODE as u64),

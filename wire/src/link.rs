@@ -34,6 +34,8 @@ pub const HEAD_LEN: usize = 8;
 pub const MAX_LEN: usize = HEAD_LEN + forward_len(MAX_MEMBERS) + packet::MAX_LEN;
 /// Layers (virtual channels) of a trunk, at most.
 pub const MAX_LAYERS: u8 = 4;
+/// Sides of a ring, each of which is one of its two boards'.
+pub const RING_SIDES: u8 = 2;
 /// Members of one group, at most: as many nodes as a window can address.
 pub const MAX_MEMBERS: usize = 1 << 12;
 /// Members of all groups of one node together, at most, so that a switch's memory for one node is bounded. Beyond it a
@@ -139,7 +141,7 @@ slots! {
 
 /// Whether a ring has a side of this number.
 fn is_side(number: u8) -> bool {
-    number < 2
+    number < RING_SIDES
 }
 
 /// Whether a trunk may have a layer of this number.

@@ -313,6 +313,15 @@ fn e20_what_a_copy_has_refused_ends_no_copy_that_joins_afterwards() {
     over_seeds(200, 10_000, |seed| rejoining(OneByOne, false, seed, Some(bug)));
 }
 
+/// A page can be replicated again as soon as its REPLICA_CLEAR has completed, though a block of it was being stored
+/// when its homes answered: found by the long form of the test above.
+#[test]
+fn a_page_that_is_left_is_free_when_that_has_completed() {
+    for (net, rings) in [(Ideal, false), (OneByOne, false), (FanOut(None), true), (OneByOne, true)] {
+        assert_eq!(rejoining(net, rings, 527, None), Ok(()), "{net:?}, by rings: {rings}");
+    }
+}
+
 /// The driver may need the loading processor to unmap the page.
 #[test]
 fn i4_a_trapped_load_waits_for_no_driver() {

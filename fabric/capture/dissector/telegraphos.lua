@@ -16,6 +16,7 @@ local wire = {
   MAX_BLOCK = 65536,
   MAX_MEMBERS = 4096,
   MAX_LAYERS = 4,
+  RING_SIDES = 2,
   UNIT = 65536,
   MULTICAST = 65534,
   NO_NODE = 65535,
@@ -399,6 +400,9 @@ local function frame(tvb, total, kind, tree, pinfo)
   end
   if values.layer and values.layer >= wire.MAX_LAYERS then
     return text, "layer " .. values.layer .. ": expected below " .. wire.MAX_LAYERS
+  end
+  if values.ring_side and values.ring_side >= wire.RING_SIDES then
+    return text, "ring side " .. values.ring_side .. ": expected below " .. wire.RING_SIDES
   end
   if values.class then
     text = text .. " " .. values.count .. " " .. wire.values.Class[values.class]:lower()

@@ -202,6 +202,11 @@ fn tshark_calls_malformed_what_wire_refuses_and_nothing_else() {
     let seed = seed_or(3);
     let mut random = Rng::new(seed);
     let mut all: Vec<Vec<u8>> = vec![vec![], vec![0; 7], vec![0; 8], vec![0xff; 8], vec![8, 0, 0, 0, 200, 1, 0, 0]];
+    let mut ring =
+        frames::encode(&Frame::Ring { node: 3, incarnation: 1, own: 2, bytes: 1 << 17, credits: 64, side: 1 });
+    // Of its three sides.
+    ring[HEAD_LEN + 28] = 2;
+    all.push(ring);
     for _ in 0..scale(25, 500) {
         for frame in frames::one_of_each(&mut random) {
             let mut bytes = frames::encode(&frame);

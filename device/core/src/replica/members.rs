@@ -73,7 +73,7 @@ impl Membership {
                 Some(status) => Err(status),
                 None if page.filled && !page.invalid => Ok(Change::Nothing),
                 // An invalid copy joins again when the driver has unmapped the page.
-                None if page.invalid || page.joining.is_some() || page.leaving > 0 => Err(Status::Busy),
+                None if page.invalid || page.joining.is_some() || page.is_leaving() => Err(Status::Busy),
                 None => Ok(Change::Refill),
             };
         }

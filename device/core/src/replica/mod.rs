@@ -291,7 +291,7 @@ impl Replicas {
     /// unfinished. Called whenever such a store may have ended.
     pub(crate) fn leave_if_done(&mut self, below: &mut Below<'_>, page: u32) {
         let replica = self.pages.get_mut(page);
-        let Some(replica) = replica.filter(|replica| replica.clearing.is_some() && replica.leaving == 0) else {
+        let Some(replica) = replica.filter(|replica| replica.clearing.is_some() && !replica.is_leaving()) else {
             return;
         };
         let own = below.ctx.config.node;
@@ -324,16 +324,13 @@ impl Replicas {
         if replica.leaving > 0 {
             return;
         }
-        let slot = replica.clearing.take();
+        replica.left = true;
         // Stores in flight to this page were addressed to all copies; there are none now, so the page refuses them
         // (SPEC E20).
         if let Some(grant) = below.grants.pages.get_mut(page) {
             grant.resigned = true;
         }
         self.revoke(below, page);
-        if let Some(slot) = slot {
-            below.ctx.complete_status(slot, Status::Ok);
-        }
     }
 
     /// Ends replication of a page: its grant is revoked, or it becomes an ordinary page. If a step is in flight, the
@@ -363,9 +360,12 @@ impl Replicas {
         self.multicasts.end_copies(below, replica, Status::Stale);
         self.homes.forget_page(replica);
         self.pending.forget_page(below.ctx, page);
+        // A REPLICA_CLEAR completes only now: the page can be replicated again.
         if let Some(replica) = self.pages.remove(page) {
-            for slot in replica.setting.into_iter().chain(replica.clearing) {
-                below.ctx.complete_status(slot, Status::Stale);
+            let cleared = if replica.left { Status::Ok } else { Status::Stale };
+            let set = replica.setting.map(|slot| (slot, Status::Stale));
+            for (slot, status) in set.into_iter().chain(replica.clearing.map(|slot| (slot, cleared))) {
+                below.ctx.complete_status(slot, status);
             }
         }
         true

@@ -63,8 +63,10 @@ pub(super) struct ReplicaPage {
     pub(super) deferred: Vec<Packet>,
     /// The home that this copy is joining.
     pub(super) joining: Option<Source>,
-    /// Leave requests in flight. While there are any, no store to the page is accepted.
+    /// Leave requests in flight.
     pub(super) leaving: u32,
+    /// The homes have answered them all.
+    pub(super) left: bool,
     /// Admin slots of the REPLICA_SET or REPLICA_MOVE and of the REPLICA_CLEAR in progress.
     pub(super) setting: Option<u32>,
     pub(super) clearing: Option<u32>,
@@ -84,6 +86,11 @@ pub(super) struct ReplicaPage {
 }
 
 impl ReplicaPage {
+    /// Whether it is about to be an ordinary page: no store to it is accepted.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.leaving > 0 || self.left
+    }
+
     /// The address of a byte of this node's page.
     pub(super) fn address(&self, offset: u32) -> RemoteAddr {
         RemoteAddr { page: self.page, offset, generation: self.generation }

@@ -84,7 +84,7 @@ impl Replicas {
         let own = source == below.ctx.config.node;
         let (mode, orders, served_by_home) = (replica.mode, replica.orders_stores(), replica.is_served_by_home());
         let ready = replica.filled && !replica.revoked;
-        let (leaving, stalls_own) = (replica.leaving > 0, replica.stalls_own_stores());
+        let (leaving, stalls_own) = (replica.is_leaving(), replica.stalls_own_stores());
         let giving = replica.is_giving(below.ctx);
         let member = replica.copies.get(&source) == Some(&packet.incarnation);
         match packet.body {

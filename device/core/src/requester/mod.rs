@@ -44,14 +44,14 @@ use self::requests::{PendingRequest, PendingRequests};
 pub(crate) use self::requests::{ReplicaRequest, RequestKind};
 use self::send_queue::SendQueues;
 use crate::config::Bug;
-use crate::ctx::Ctx;
+use crate::ctx::{Ctx, FollowUp};
 use crate::events::Cause;
 use crate::keyed::Key;
 use crate::loan::Content;
 use crate::numbered::ones;
 use crate::page_counters::PageCounters;
 use crate::{Bar, HibConfig, LostStore, Notice, Token};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use telegraphos_wire::admin::Command;
 use telegraphos_wire::window::Aperture;
 use telegraphos_wire::{Body, NodeId, RemoteAddr, Rights, Status, UNIT_SHIFT};
@@ -479,8 +479,17 @@ impl Requester {
     fn purge(&mut self, ctx: &mut Ctx, number: u16) {
         let Some(import) = self.imports.get_mut(number) else { return };
         let queue = &mut self.peers.table[usize::from(import.node)].waiting;
-        let before = queue.len();
-        queue.retain(|(_, w)| !matches!(w, Waiting::Store { import, .. } if *import == number));
+        let own = import.node == ctx.config.node;
+        let (before, mut pages) = (queue.len(), BTreeSet::new());
+        queue.retain(|(_, w)| match w {
+            Waiting::Store { import, at, .. } if *import == number => {
+                pages.insert(at.page);
+                false
+            }
+            _ => true,
+        });
+        // A copy here may wait for their end, to leave.
+        pages.into_iter().filter(|_| own).for_each(|page| ctx.defer(FollowUp::OwnEnded(page)));
         let mut purged = (before - queue.len()) as u32;
         purged += self.send_queues.drop_waiting(import);
         if purged == 0 {

@@ -89,13 +89,13 @@ impl Page {
         }
     }
 
-    /// The next number for a store to a word, if any remain.
+    /// The next number for a store to a word, if any remain: none that its bytes have had. They may be left of another
+    /// page, where this one has restarted with what a node had.
     pub(crate) fn number(&mut self, word: usize) -> Option<u8> {
-        if self.used[word] == MOST {
-            return None;
-        }
-        self.used[word] += 1;
-        Some(self.used[word])
+        let had = &self.order[8 * word..8 * word + 8];
+        let number = (self.used[word] + 1..=MOST).find(|number| !had.iter().any(|values| values.contains(number)))?;
+        self.used[word] = number;
+        Some(number)
     }
 
     /// The home has stored a byte.
