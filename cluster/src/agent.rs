@@ -466,6 +466,7 @@ pub(crate) mod tests {
             |id| ToGuest::Run { id, uid: 0, gid: 0, argv: Vec::new(), env: Vec::new(), cwd: None, terminal: None };
         agent.send(&hello("1"));
         let mut port = Peer::new(listener.accept().unwrap().0);
+        assert!(line.wait_for_boot(0, LIMIT));
         let (id, messages) = line.start(run).unwrap();
         assert_eq!(agent.started(), id);
         assert!(matches!(messages.recv().unwrap(), ToHost::Started { .. }));
@@ -492,6 +493,7 @@ pub(crate) mod tests {
         agent.send(&hello("2"));
         assert!(matches!(messages.recv().unwrap(), ToHost::Error { text, .. } if text.contains("restarted")));
         let again = Peer::new(listener.accept().unwrap().0);
+        assert!(line.wait_for_boot(1, LIMIT));
         let (id, messages) = line.start(run).unwrap();
         assert_eq!(agent.started(), id, "on the line");
         assert!(matches!(messages.recv().unwrap(), ToHost::Started { .. }));

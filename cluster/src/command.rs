@@ -112,9 +112,14 @@ impl std::fmt::Display for Status {
 /// Bytes of a command in a message.
 const SHOWN: usize = 300;
 
-/// A command for messages and reports: nearly as its user has typed it, or its beginning.
-pub(crate) fn shown(argv: &[OsString]) -> String {
-    let text = argv.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
+/// A command as its user has typed it, nearly.
+pub(crate) fn typed(argv: &[OsString]) -> String {
+    argv.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
+
+/// The same for a message, or its beginning.
+fn shown(argv: &[OsString]) -> String {
+    let text = typed(argv);
     match bounded(&text, SHOWN) {
         whole if whole == text => text,
         beginning => format!("{beginning}..."),

@@ -8,7 +8,7 @@ mod saved;
 
 pub(crate) use saved::{Saved, report};
 
-use crate::command::shown;
+use crate::command::typed;
 use crate::{Error, OutputLine, Result, Status, directory_of};
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -146,7 +146,7 @@ impl Recorder {
     /// Of nodes with these names; nothing has been run.
     pub(crate) fn new(names: impl IntoIterator<Item = String>, argv: &[OsString]) -> Recorder {
         let nodes = names.into_iter().map(|name| Node { name, ..Node::default() }).collect();
-        Recorder { command: shown(argv), nodes, begun: None }
+        Recorder { command: typed(argv), nodes, begun: None }
     }
 
     /// The guests are up, with these kernels, and the command begins.

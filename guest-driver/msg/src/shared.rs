@@ -17,7 +17,8 @@ use crate::request::{Buffer, Event, Request, Transfer};
 use crate::state::{Due, Known, Signals, State};
 use rustix::io::Errno;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use telegraphos::{MAX_COPY, Node, RegisterBuilder, Registration, Remote, Rights};
@@ -32,6 +33,21 @@ const UNANSWERED: usize = 16;
 /// Between two looks whether a link that has ended is used no more.
 const RETRY: Duration = Duration::from_millis(5);
 
+/// How many forks this process is behind the one that counted first: what is asked before each message makes no system
+/// call.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// Has them counted from now on; how many there are.
+fn count_forks() -> u32 {
+    static COUNTED: Once = Once::new();
+    extern "C" fn forked() {
+        FORKS.fetch_add(1, Ordering::Relaxed);
+    }
+    // SAFETY: the function may be called at any fork.
+    COUNTED.call_once(|| _ = unsafe { libc::pthread_atfork(None, None, Some(forked)) });
+    FORKS.load(Ordering::Relaxed)
+}
+
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// Those that are open come first. Dropped before the node.
@@ -39,8 +55,8 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     pub(crate) node: Node,
     pub(crate) me: Process,
-    /// The system's number of the process that has opened this.
-    opener: u32,
+    /// The system's number of the process that has opened this, and its [`FORKS`].
+    opener: (u32, u32),
     pub(crate) nodes: Nodes,
     pub(crate) listens_at: Option<SocketAddr>,
     pub(crate) options: Options,
@@ -106,7 +122,7 @@ impl Shared {
             state: Mutex::new(state),
             node,
             me,
-            opener: std::process::id(),
+            opener: (std::process::id(), count_forks()),
             nodes,
             listens_at,
             pollers: Pollers::new(options.yields),
@@ -124,9 +140,9 @@ impl Shared {
     /// An error in a child, which has the memory of this as it was, with locks that threads have which there are not,
     /// but none of the board's.
     pub(crate) fn here(&self) -> Result<()> {
-        match self.opener == std::process::id() {
+        match self.opener.1 == FORKS.load(Ordering::Relaxed) {
             true => Ok(()),
-            false => Err(Error::Forked { opener: self.opener }),
+            false => Err(Error::Forked { opener: self.opener.0 }),
         }
     }
 
