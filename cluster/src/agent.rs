@@ -63,13 +63,13 @@ pub(crate) struct Boot {
 #[derive(Debug, Default)]
 enum Port {
     /// On the line. The port's end is held, so that what the agent will say there has a receiver.
-    Unused(Option<Arc<UnixStream>>),
+    Unused(Arc<UnixStream>),
     /// The agent has been asked to use it, and looks for it.
-    Asked(Option<Arc<UnixStream>>),
+    Asked(Arc<UnixStream>),
     /// The agent speaks on it; this end has not yet.
     Offered(Arc<UnixStream>),
     Used(Arc<UnixStream>),
-    /// On the line; there is no port.
+    /// On the line; there is no port, or no way to its end.
     #[default]
     None,
 }
@@ -77,8 +77,7 @@ enum Port {
 impl Port {
     fn socket(&self) -> Option<&Arc<UnixStream>> {
         match self {
-            Port::Unused(socket) | Port::Asked(socket) => socket.as_ref(),
-            Port::Offered(socket) | Port::Used(socket) => Some(socket),
+            Port::Unused(socket) | Port::Asked(socket) | Port::Offered(socket) | Port::Used(socket) => Some(socket),
             Port::None => None,
         }
     }
@@ -153,7 +152,7 @@ impl Line {
         // Another writer that waits for the agent is no reason to wait here, too.
         if let Some(turn) = due.then(|| self.0.turn.try_lock().ok()).flatten() {
             // A line that has ended is noticed by its reader.
-            let _ = self.0.write(&turn, &ToGuest::Ping { nonce: 0 });
+            let _ = frames(&ToGuest::Ping { nonce: 0 }).and_then(|ping| self.0.write(&turn, &ping));
         }
         silent > limit
     }
@@ -192,7 +191,7 @@ impl Line {
             id
         };
         let run = run(id);
-        if matches!(&run, ToGuest::Run { argv, .. } if argv.iter().map(|word| word.len()).sum::<usize>() > BULK) {
+        if matches!(&run, ToGuest::Run(run) if run.argv.iter().map(|word| word.len()).sum::<usize>() > BULK) {
             self.expect_bulk();
             let looks = |state: &mut State| matches!(state.port, Port::Asked(_)) && !state.closed;
             drop(self.0.changed.wait_timeout_while(self.0.state(), PORT_APPEARS, looks));
@@ -206,15 +205,16 @@ impl Line {
 
     /// Sends one message; blocks while the agent does not read.
     pub(crate) fn send(&self, message: &ToGuest) -> Result<(), String> {
-        self.0.write(&lock(&self.0.turn), message)
+        let frames = frames(message)?;
+        self.0.write(&lock(&self.0.turn), &frames)
     }
 
     /// Much is to be sent: the agent is asked to use the port, unless it has been.
     pub(crate) fn expect_bulk(&self) {
         {
             let mut state = self.0.state();
-            let Port::Unused(socket) = &mut state.port else { return };
-            state.port = Port::Asked(socket.take());
+            let Port::Unused(socket) = &state.port else { return };
+            state.port = Port::Asked(Arc::clone(socket));
         }
         // What fails here fails also for what is to be sent.
         let _ = self.send(&ToGuest::UsePort);
@@ -225,6 +225,11 @@ impl Line {
         let fast = matches!(self.0.state().port, Port::Offered(_) | Port::Used(_));
         if fast { STDIN_WINDOW as usize } else { SERIAL_WINDOW as usize }
     }
+}
+
+/// The frames of a message.
+fn frames(message: &ToGuest) -> Result<Vec<u8>, String> {
+    encode(message).map_err(|e| e.to_string())
 }
 
 impl State {
@@ -245,12 +250,10 @@ impl Shared {
         lock(&self.state)
     }
 
-    /// Writes one message where the conversation is.
-    fn write(&self, _turn: &MutexGuard<'_, ()>, message: &ToGuest) -> Result<(), String> {
-        let failed = |e: std::io::Error| format!("the guest's agent line: {e}");
-        let write = |mut to: &UnixStream, message: &ToGuest| {
-            let frames = encode(message).map_err(|e| e.to_string())?;
-            to.write_all(&frames).map_err(failed)
+    /// Writes one message, of these frames, where the conversation is.
+    fn write(&self, _turn: &MutexGuard<'_, ()>, message: &[u8]) -> Result<(), String> {
+        let write = |mut to: &UnixStream, message: &[u8]| {
+            to.write_all(message).map_err(|e| format!("the guest's agent line: {e}"))
         };
         let port = match &self.state().port {
             Port::Used(port) => Some((Arc::clone(port), false)),
@@ -259,7 +262,7 @@ impl Shared {
         };
         let Some((port, first)) = port else { return write(&self.socket, message) };
         if first {
-            write(&self.socket, &ToGuest::OnPort)?;
+            write(&self.socket, &frames(&ToGuest::OnPort)?)?;
             let mut state = self.state();
             // Unless the agent has begun anew meanwhile.
             if matches!(&state.port, Port::Offered(now) if Arc::ptr_eq(now, &port)) {
@@ -276,24 +279,23 @@ impl Shared {
             state.beginnings += 1;
             std::mem::take(&mut state.port)
         };
-        let fresh = match before {
-            Port::Unused(socket) => socket,
+        let connect = |at: &PathBuf| UnixStream::connect(at).map(Arc::new).map_err(|e| log::debug!("{at:?}: {e}")).ok();
+        let port = match before {
+            Port::Unused(socket) => Some(socket),
             used => {
                 // A writer that waits there waits no longer.
                 used.socket().map(|socket| socket.shutdown(Shutdown::Both));
-                None
+                self.listener.as_ref().and_then(connect)
             }
         };
-        let connect = |at: &PathBuf| UnixStream::connect(at).map(Arc::new).map_err(|e| log::debug!("{at:?}: {e}")).ok();
-        let socket = fresh.or_else(|| self.listener.as_ref().and_then(connect));
-        self.state().port = Port::Unused(socket);
+        self.state().port = port.map_or(Port::None, Port::Unused);
     }
 
     /// The agent speaks on the port from now on; whether this end has it, and that is new.
     fn offered(self: &Arc<Shared>) -> bool {
         let (socket, beginning) = {
             let mut state = self.state();
-            let (Port::Unused(Some(socket)) | Port::Asked(Some(socket))) = &state.port else { return false };
+            let (Port::Unused(socket) | Port::Asked(socket)) = &state.port else { return false };
             let socket = Arc::clone(socket);
             state.port = Port::Offered(Arc::clone(&socket));
             (socket, state.beginnings)
@@ -400,7 +402,7 @@ impl Shared {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use telegraphos_agent::Message;
+    use telegraphos_agent::{Message, Run};
 
     const LIMIT: Duration = Duration::from_secs(20);
 
@@ -435,7 +437,7 @@ pub(crate) mod tests {
         /// The id of the next command, which now runs.
         pub(crate) fn started(&mut self) -> u32 {
             loop {
-                if let ToGuest::Run { id, .. } = self.next() {
+                if let ToGuest::Run(Run { id, .. }) = self.next() {
                     self.send(&ToHost::Started { id, pid: 1 });
                     return id;
                 }
@@ -463,7 +465,7 @@ pub(crate) mod tests {
         let mut agent = Peer::new(there);
         let hello = |boot: &str| ToHost::Hello { release: "6".into(), uptime_ms: 1, board: true, boot: boot.into() };
         let run =
-            |id| ToGuest::Run { id, uid: 0, gid: 0, argv: Vec::new(), env: Vec::new(), cwd: None, terminal: None };
+            |id| ToGuest::Run(Run { id, uid: 0, gid: 0, argv: Vec::new(), env: Vec::new(), cwd: None, terminal: None });
         agent.send(&hello("1"));
         let mut port = Peer::new(listener.accept().unwrap().0);
         assert!(line.wait_for_boot(0, LIMIT));

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
-use telegraphos_agent::{BULK, Exit, MAX_DATA, Terminal, ToGuest, ToHost, bounded, words};
+use telegraphos_agent::{BULK, Exit, MAX_DATA, Run, Terminal, ToGuest, ToHost, bounded, words};
 
 /// How long an agent may take to start a command, and what is no limit.
 const START: Duration = Duration::from_secs(30);
@@ -220,7 +220,7 @@ impl GuestCommand {
         // A program at a terminal asks which kind it is.
         let kind = terminal.and_then(|_| std::env::var("TERM").ok());
         let env = kind.into_iter().map(|kind| ("TERM".to_owned(), kind)).collect();
-        let run = |id| ToGuest::Run { id, uid, gid, argv, env, cwd: None, terminal };
+        let run = |id| ToGuest::Run(Run { id, uid, gid, argv, env, cwd: None, terminal });
         let (id, messages) = line.start(run).map_err(fail)?;
         let mut running = Running {
             node: self.node.clone(),
@@ -559,7 +559,7 @@ mod tests {
     /// Answers the next `Run` with these messages.
     fn answer(mut agent: Peer, messages: Vec<ToHost>) -> std::thread::JoinHandle<Peer> {
         std::thread::spawn(move || {
-            while !matches!(agent.next(), ToGuest::Run { .. }) {}
+            while !matches!(agent.next(), ToGuest::Run(_)) {}
             send(&mut agent, &messages);
             agent
         })

@@ -71,7 +71,7 @@ pub use linux_source::LinuxSource;
 pub use machine::Machine;
 pub use manifest::{FileRecord, Manifest, PackageRecord};
 pub use module::{Mistake, Module, Report};
-pub use prefix::Program;
+pub use prefix::{Program, in_path};
 pub use progress::{Progress, Step};
 pub use qemu::{MIN_VERSION, Qemu, Version};
 pub use root::{RootChoice, Share};

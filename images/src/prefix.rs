@@ -107,7 +107,7 @@ impl Packaged {
 }
 
 /// The first file of this name in `PATH`.
-pub(crate) fn in_path(file: &str) -> Option<PathBuf> {
+pub fn in_path(file: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).map(|dir| dir.join(file)).find(|path| path.is_file())
 }

@@ -210,7 +210,8 @@ fn remember(built: &Path, messages: &str) -> Result<()> {
 fn last_built(what: &str, built: &Path) -> Result<String> {
     let missing = |why: String| {
         Error::Failed(format!(
-            "{what}: cargo is not in PATH, and {why}; give a PATH with cargo, or run the command once as the user who has it"
+            "{what}: cargo is not in PATH, and {why}; add the directory of cargo to PATH, or run the command once in an \
+             environment with cargo"
         ))
     };
     let messages = fs::read_to_string(built).map_err(|e| missing(format!("cannot read {}: {e}", built.display())))?;

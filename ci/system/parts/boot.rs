@@ -11,7 +11,7 @@ use std::path::Path;
 use telegraphos_cluster::{Cluster, NodeSettings, Settings};
 use telegraphos_images::{KernelSeries, Progress, RootChoice, Share, Store};
 
-/// `run` with these options is refused with exit code 2 and these words.
+/// `run` with these options is refused with exit code 125 and these words.
 fn run_refused(options: &[&str], words: &[&str]) -> Result<()> {
     refused(command(&[&["run", "--nodes", "1"], options, &["--", "true"]].concat()), 125, words)
 }

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `telegraphos up` and `telegraphos console`: a terminal at a guest's console.
 
-use super::terminal::{Changed, readable};
+use super::terminal::{Changed, readable, size_of};
 use super::{Context, detached, written};
 use crate::{Error, Result, interrupt};
-use rustix::termios::{self, Termios, Winsize};
+use rustix::termios::Termios;
 use std::io::{IsTerminal, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use telegraphos_agent::Terminal;
 
 const ESCAPE: u8 = 0x1d;
 /// A guest takes the size of its console within this time.
@@ -56,8 +57,8 @@ pub(super) fn up(context: Context) -> Result<u8> {
 
 /// Tells a guest how large the terminal at its console is: a serial line has no size, and without one editors and
 /// pagers take 24 lines of 80 characters.
-fn fit(size: Winsize, run: impl Fn(&[&str]) -> Result<(), String>) {
-    let (rows, columns) = (size.ws_row.to_string(), size.ws_col.to_string());
+fn fit(size: Terminal, run: impl Fn(&[&str]) -> Result<(), String>) {
+    let (rows, columns) = (size.rows.to_string(), size.columns.to_string());
     // A guest that is not up yet, or has no stty, has a console nevertheless.
     if let Err(why) = run(&["stty", "-F", "/dev/ttyS0", "rows", &rows, "cols", &columns]) {
         log::debug!("the size of the console: {why}");
@@ -116,7 +117,7 @@ impl Keys {
     }
 }
 
-fn attach(socket: &Path, check: &dyn Fn() -> Result<()>, fit: &dyn Fn(Winsize)) -> Result<Left> {
+fn attach(socket: &Path, check: &dyn Fn() -> Result<()>, fit: &dyn Fn(Terminal)) -> Result<Left> {
     let fail = |what| Error::io(what, socket);
     let mut line = UnixStream::connect(socket).map_err(fail("cannot connect to the console"))?;
     line.set_write_timeout(Some(Duration::from_secs(5))).map_err(fail("cannot use the console"))?;
@@ -132,7 +133,7 @@ fn converse<F: FnOnce(std::io::Error) -> Error>(
     line: &mut UnixStream,
     fail: &dyn Fn(&'static str) -> F,
     check: &dyn Fn() -> Result<()>,
-    fit: &dyn Fn(Winsize),
+    fit: &dyn Fn(Terminal),
 ) -> Result<Left> {
     let stdin = std::io::stdin();
     let mut size = None;
@@ -141,9 +142,9 @@ fn converse<F: FnOnce(std::io::Error) -> Error>(
     loop {
         check()?;
         interrupt::check()?;
-        let now = termios::tcgetwinsize(&stdin).ok().filter(|size| size.ws_row > 0 && size.ws_col > 0);
-        if now.map(|now| (now.ws_row, now.ws_col)) != size {
-            size = now.map(|now| (now.ws_row, now.ws_col));
+        let now = size_of(&stdin);
+        if now != size {
+            size = now;
             now.into_iter().for_each(fit);
         }
         let fds = [stdin.as_fd(), line.as_fd()];

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use telegraphos_images::{KvmState, MIN_VERSION, Store, kvm_usable};
+use telegraphos_images::{KvmState, MIN_VERSION, Store, in_path, kvm_usable};
 
 /// Bytes that the cache of one kernel takes, with what it is made with.
 const CACHE: u64 = 3 << 30;
@@ -202,11 +202,7 @@ fn sockets() -> Fact {
 
 fn qemu(store: &Store) -> Fact {
     let named = std::env::var_os("TELEGRAPHOS_QEMU").map(PathBuf::from);
-    let in_path = || {
-        let path = std::env::var_os("PATH")?;
-        std::env::split_paths(&path).map(|dir| dir.join("qemu-system-x86_64")).find(|file| file.is_file())
-    };
-    let Some(program) = named.clone().or_else(in_path) else {
+    let Some(program) = named.clone().or_else(|| in_path("qemu-system-x86_64")) else {
         let there = store.path().join("qemu/debian").is_dir();
         let debians =
             if there { "Debian's, which is in the cache" } else { "Debian's, which is fetched when it is needed" };

@@ -170,14 +170,9 @@ pub(super) fn everywhere(
     let follow = |guest: &Guest, running: &mut Running, mut feed: Option<Feed>| -> Result<Status> {
         let mut begun = Stopwatch::start();
         loop {
-            let turn = match &mut feed {
-                Some(feed) => {
-                    if feed.turn(running)? {
-                        BUSY
-                    } else {
-                        INPUT
-                    }
-                }
+            let turn = match feed.as_mut().map(|feed| feed.turn(running)).transpose()? {
+                Some(true) => BUSY,
+                Some(false) => INPUT,
                 None => EVERY,
             };
             if let Some(text) = running.next_line(turn)? {

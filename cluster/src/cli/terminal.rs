@@ -6,8 +6,9 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::termios::{self, OptionalActions, Termios};
 use std::io::{self, Stdin};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
+use telegraphos_agent::Terminal;
 
 /// Waits until one of these can be read, a signal comes, or the time is over; which of them can be read.
 pub fn readable<const N: usize>(fds: [BorrowedFd<'_>; N], time: Duration) -> io::Result<[bool; N]> {
@@ -17,6 +18,12 @@ pub fn readable<const N: usize>(fds: [BorrowedFd<'_>; N], time: Duration) -> io:
         Ok(_) | Err(Errno::INTR) => Ok(fds.map(|fd| !fd.revents().is_empty())),
         Err(e) => Err(e.into()),
     }
+}
+
+/// The size of a terminal, if it has one.
+pub(super) fn size_of(terminal: impl AsFd) -> Option<Terminal> {
+    let size = termios::tcgetwinsize(terminal).ok().filter(|size| size.ws_row > 0 && size.ws_col > 0)?;
+    Some(Terminal { rows: size.ws_row, columns: size.ws_col })
 }
 
 /// The terminal with other settings; it has those of before again when this is dropped.

@@ -17,7 +17,7 @@ pub type Outcome = Result<usize, Errno>;
 /// Nothing to read, or no room to write.
 pub(crate) const AGAIN: Errno = Errno(libc::EAGAIN);
 /// A signal has come.
-pub(crate) const INTERRUPTED: Errno = Errno(libc::EINTR);
+const INTERRUPTED: Errno = Errno(libc::EINTR);
 
 /// A system call by its instruction: libc's `syscall` is replaced, too.
 ///

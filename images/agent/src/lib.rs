@@ -91,21 +91,7 @@ pub enum ToGuest {
     /// A new host: kill what runs, say Hello.
     Attach,
     /// Start a command.
-    Run {
-        /// Chosen by the host, not in use.
-        id: u32,
-        /// User to run as. Its supplementary groups are those of the guest's `/etc/group`.
-        uid: u32,
-        gid: u32,
-        /// Program and arguments, which need be no text; the program is looked up in `PATH`.
-        argv: Vec<ByteBuf>,
-        /// Variables added to the agent's `PATH`, `HOME`, `USER`, `TERM`.
-        env: Vec<(String, String)>,
-        /// Working directory, `/` by default.
-        cwd: Option<String>,
-        /// It gets a terminal, which is its session's; its standard error is its standard output then.
-        terminal: Option<Terminal>,
-    },
+    Run(Run),
     /// Bytes for its standard input.
     Stdin {
         id: u32,
@@ -131,7 +117,25 @@ pub enum ToGuest {
     OnPort,
 }
 
-/// The arguments of a command, for [`ToGuest::Run`].
+/// A command to be started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// Chosen by the host, not in use.
+    pub id: u32,
+    /// User to run as. Its supplementary groups are those of the guest's `/etc/group`.
+    pub uid: u32,
+    pub gid: u32,
+    /// Program and arguments, which need be no text; the program is looked up in `PATH`.
+    pub argv: Vec<ByteBuf>,
+    /// Variables added to the agent's `PATH`, `HOME`, `USER`, `TERM`.
+    pub env: Vec<(String, String)>,
+    /// Working directory, `/` by default.
+    pub cwd: Option<String>,
+    /// It gets a terminal, which is its session's; its standard error is its standard output then.
+    pub terminal: Option<Terminal>,
+}
+
+/// The arguments of a command, for [`Run`].
 pub fn words<S: AsRef<OsStr>>(argv: impl IntoIterator<Item = S>) -> Vec<ByteBuf> {
     argv.into_iter().map(|word| ByteBuf::from(word.as_ref().as_bytes())).collect()
 }
@@ -411,7 +415,7 @@ mod tests {
     /// A command with one argument of so many bytes.
     fn long(length: usize, byte: u8) -> ToGuest {
         let argv = words([OsStr::from_bytes(&vec![byte; length])]);
-        ToGuest::Run { id: 1, uid: 0, gid: 0, argv, env: Vec::new(), cwd: None, terminal: None }
+        ToGuest::Run(Run { id: 1, uid: 0, gid: 0, argv, env: Vec::new(), cwd: None, terminal: None })
     }
 
     fn to_guest() -> impl Strategy<Value = ToGuest> {
@@ -421,7 +425,7 @@ mod tests {
             (any::<[u32; 3]>(), vec(text(), 0..5), vec((text(), text()), 0..4), proptest::option::of("/[a-z]{1,9}"))
                 .prop_map(|([id, uid, gid], argv, env, cwd)| {
                     let terminal = (id % 2 == 0).then_some(Terminal { rows: 24, columns: id as u16 });
-                    ToGuest::Run { id, uid, gid, argv: words(argv), env, cwd, terminal }
+                    ToGuest::Run(Run { id, uid, gid, argv: words(argv), env, cwd, terminal })
                 }),
             (MAX_PAYLOAD - 40..3 * MAX_PAYLOAD, any::<u8>()).prop_map(|(length, byte)| long(length, byte)),
             (any::<u32>(), any::<u16>())

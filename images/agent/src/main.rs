@@ -23,7 +23,7 @@ use telegraphos_agent::kernel::KernelLog;
 use telegraphos_agent::network::BoardDevices;
 use telegraphos_agent::user::Account;
 use telegraphos_agent::{
-    BULK, ByteBuf, Decoder, Exit, MAX_DATA, STDIN_WINDOW, Terminal, ToGuest, ToHost, bounded, encode,
+    BULK, ByteBuf, Decoder, Exit, MAX_DATA, Run, STDIN_WINDOW, Terminal, ToGuest, ToHost, bounded, encode,
 };
 use telegraphos_agent::{memory, port};
 
@@ -374,7 +374,7 @@ impl Agent {
     }
 
     fn handle(&mut self, message: ToGuest) {
-        let is_run = matches!(message, ToGuest::Run { .. });
+        let is_run = matches!(message, ToGuest::Run(_));
         let (id, done) = match message {
             ToGuest::Attach => {
                 for job in &mut self.jobs {
@@ -391,9 +391,7 @@ impl Agent {
                 }
                 return;
             }
-            ToGuest::Run { id, uid, gid, argv, env, cwd, terminal } => {
-                (id, self.run(id, uid, gid, &argv, &env, cwd.as_deref(), terminal))
-            }
+            ToGuest::Run(run) => (run.id, self.run(&run)),
             ToGuest::Resize { id, terminal } => {
                 (id, self.job(id).and_then(|job| job.resize(terminal).map_err(|e| e.to_string())))
             }
@@ -416,26 +414,16 @@ impl Agent {
         self.say(&ToHost::Error { id, text: bounded(&text, TEXT).to_owned() });
     }
 
-    #[allow(clippy::too_many_arguments, reason = "those of the message")]
-    fn run(
-        &mut self,
-        id: u32,
-        uid: u32,
-        gid: u32,
-        argv: &[ByteBuf],
-        env: &[(String, String)],
-        cwd: Option<&str>,
-        terminal: Option<Terminal>,
-    ) -> Result<(), String> {
-        if self.job(id).is_ok() {
-            return Err(format!("command id {id} is in use; choose another"));
+    fn run(&mut self, run: &Run) -> Result<(), String> {
+        if self.job(run.id).is_ok() {
+            return Err(format!("command id {} is in use; choose another", run.id));
         }
         if self.jobs.len() >= MAX_JOBS {
             return Err(format!("{MAX_JOBS} commands run already; wait for one to end"));
         }
         // Whether it begins is found out beside everything else.
-        let job = spawn(id, uid, gid, argv, env, cwd, terminal);
-        self.jobs.push(job.map_err(|e| format!("cannot run {:?}: {e}", argv.first().map_or("".into(), name_of)))?);
+        let failed = |e| format!("cannot run {:?}: {e}", run.argv.first().map_or("".into(), name_of));
+        self.jobs.push(spawn(run).map_err(failed)?);
         Ok(())
     }
 
@@ -661,16 +649,9 @@ fn terminal_of(uid: u32, terminal: Terminal) -> io::Result<Streams> {
     Ok(Streams { theirs: [theirs.try_clone()?, theirs.try_clone()?, theirs], input, outputs: [Some(ours), None] })
 }
 
-#[allow(clippy::too_many_arguments, reason = "those of the message")]
-fn spawn(
-    id: u32,
-    uid: u32,
-    gid: u32,
-    argv: &[ByteBuf],
-    env: &[(String, String)],
-    cwd: Option<&str>,
-    terminal: Option<Terminal>,
-) -> io::Result<Job> {
+fn spawn(run: &Run) -> io::Result<Job> {
+    let Run { id, uid, gid, argv, env, cwd, terminal } = run;
+    let (id, uid, gid) = (*id, *uid, *gid);
     let name = argv.first().ok_or_else(|| io::Error::other("empty command"))?;
     let user = Account::of(uid);
     // Set by tg-init in a root of the user's.
@@ -684,7 +665,7 @@ fn spawn(
         return Err(io::Error::other("the agent is not root and cannot become another user"));
     }
     let ids = is_root.then(|| user.ids(uid, gid)).transpose()?;
-    let program = Program::new(argv.iter().map(|word| word.to_vec()), env, cwd.unwrap_or("/"), ids)?;
+    let program = Program::new(argv.iter().map(|word| word.to_vec()), env, cwd.as_deref().unwrap_or("/"), ids)?;
     let program = if terminal.is_some() { program.with_terminal() } else { program };
     let Streams { theirs, input, outputs } = terminal.map_or_else(pipes, |terminal| terminal_of(uid, terminal))?;
     for fd in outputs.iter().flatten().chain([&input]) {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
-use telegraphos_agent::{Decoder, Exit, MAX_DATA, STDIN_WINDOW, Terminal, ToGuest, ToHost, encode, words};
+use telegraphos_agent::{Decoder, Exit, MAX_DATA, Run, STDIN_WINDOW, Terminal, ToGuest, ToHost, encode, words};
 use telegraphos_testkit::Daemon;
 
 struct Agent {
@@ -53,7 +53,7 @@ impl Agent {
         let argv = words(["sh", "-c", script]);
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let env = vec![("WORD".into(), "given".into())];
-        self.say(&ToGuest::Run { id, uid, gid, argv, env, cwd: Some("/tmp".into()), terminal: None });
+        self.say(&ToGuest::Run(Run { id, uid, gid, argv, env, cwd: Some("/tmp".into()), terminal: None }));
     }
 
     /// Ends a command that would outlive the test.
@@ -113,7 +113,15 @@ fn a_command_has_a_terminal_where_it_is_wanted() {
     let script = "stty -echo; tty >/dev/tty; echo err >&2; stty size; trap 'stty size' WINCH; trap 'exit 4' INT; \
                   echo ready; while :; do sleep .1; done";
     let terminal = Some(Terminal { rows: 40, columns: 132 });
-    agent.say(&ToGuest::Run { id: 1, uid, gid, argv: words(["sh", "-c", script]), env: vec![], cwd: None, terminal });
+    agent.say(&ToGuest::Run(Run {
+        id: 1,
+        uid,
+        gid,
+        argv: words(["sh", "-c", script]),
+        env: vec![],
+        cwd: None,
+        terminal,
+    }));
     let (mut said, mut resized, mut typed) = (String::new(), false, false);
     let exit = loop {
         match agent.receive() {
@@ -193,11 +201,19 @@ fn what_cannot_run_is_an_error_with_its_name() {
     let mut agent = Agent::start();
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     for (program, expected) in [("no-such-program", 127), ("/etc/passwd", 126), ("/etc/passwd/x", 127)] {
-        agent.say(&ToGuest::Run { id: 1, uid, gid, argv: words([program]), env: vec![], cwd: None, terminal: None });
+        agent.say(&ToGuest::Run(Run {
+            id: 1,
+            uid,
+            gid,
+            argv: words([program]),
+            env: vec![],
+            cwd: None,
+            terminal: None,
+        }));
         let ToHost::NotStarted { id: 1, code, text } = agent.receive() else { panic!("{program}") };
         assert!(code == expected && text.contains(&format!("{program:?}")), "{code}: {text}");
     }
-    agent.say(&ToGuest::Run { id: 1, uid, gid, argv: vec![], env: vec![], cwd: None, terminal: None });
+    agent.say(&ToGuest::Run(Run { id: 1, uid, gid, argv: vec![], env: vec![], cwd: None, terminal: None }));
     let ToHost::Error { id: 1, text } = agent.receive() else { panic!("no command") };
     assert!(text.contains("\"\""), "{text}");
     agent.say(&ToGuest::Ping { nonce: 5 });
@@ -374,7 +390,7 @@ fn a_directory_is_entered_with_the_rights_of_the_user() {
     let mut agent = Agent::start();
     let argv = words(["cat", "file"]);
     let (uid, cwd) = (65_534, Some(inner.to_str().unwrap().to_owned()));
-    agent.say(&ToGuest::Run { id: 1, uid, gid: uid, argv, env: vec![], cwd, terminal: None });
+    agent.say(&ToGuest::Run(Run { id: 1, uid, gid: uid, argv, env: vec![], cwd, terminal: None }));
     let first = agent.receive();
     let ToHost::NotStarted { id: 1, code: 126, text } = first else { panic!("{first:?}") };
     assert!(text.contains("Permission denied"), "{text}");

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `telegraphos status`, `exec` and `down`: what one process asks a detached cluster.
 
-use super::super::terminal::{Changed, readable};
+use super::super::terminal::{Changed, readable, size_of};
 use super::super::{print, written};
 use super::protocol::{Answer, FromCluster, PIECE, Request, SOCKET, Status, ToCluster, WINDOW};
 use super::{ExecArgs, Found, StatusArgs, Which};
 use crate::command::Stream;
 use crate::rundir::RECORD;
 use crate::{Error, Result, User, interrupt};
-use rustix::termios::{self, Termios};
+use rustix::termios::Termios;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{ErrorKind, IsTerminal, Read, Write};
@@ -118,12 +118,7 @@ fn of_terminal(stdin: &std::io::Stdin) -> Result<Terminal> {
     if !stdin.is_terminal() {
         return Err(Error::Usage("--tty: standard input is no terminal; leave it out".into()));
     }
-    Ok(size_of(stdin.as_fd()))
-}
-
-fn size_of(terminal: BorrowedFd<'_>) -> Terminal {
-    let size = termios::tcgetwinsize(terminal);
-    size.map_or(Terminal { rows: 0, columns: 0 }, |size| Terminal { rows: size.ws_row, columns: size.ws_col })
+    Ok(size_of(stdin).unwrap_or(Terminal { rows: 0, columns: 0 }))
 }
 
 /// Runs a command as root in the guest whose console this socket is, if that is of a detached cluster.
@@ -347,7 +342,7 @@ impl Command<'_> {
     }
 
     fn pass_on_size(&mut self) -> Result<()> {
-        let now = self.terminal.zip(self.input).map(|(_, input)| size_of(input));
+        let now = self.terminal.and(self.input).and_then(size_of);
         if now.is_none() || now == self.terminal {
             return Ok(());
         }

@@ -153,49 +153,50 @@ pub(super) fn write_line(mut stream: &UnixStream, line: &impl Serialize) -> std:
 }
 
 /// Reads a line of at most `most` bytes, and what came behind it. Why not, in words for the other end.
-pub(super) fn read_line<T: DeserializeOwned>(mut stream: &UnixStream, most: usize) -> Result<(T, Vec<u8>), String> {
-    let begun = Instant::now();
+pub(super) fn read_line<T: DeserializeOwned>(stream: &UnixStream, most: usize) -> Result<(T, Vec<u8>), String> {
+    stream.set_read_timeout(Some(Duration::from_millis(100))).map_err(|e| e.to_string())?;
     let mut line = Vec::new();
-    let mut piece = [0; 4096];
-    let io = |e: std::io::Error| e.to_string();
-    stream.set_read_timeout(Some(Duration::from_millis(100))).map_err(io)?;
-    loop {
-        match stream.read(&mut piece) {
-            Ok(0) => return Err("the connection was closed before a whole line had come".into()),
-            Ok(n) => line.extend_from_slice(&piece[..n]),
-            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock || e.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(io(e)),
-        }
+    read_whole(stream, "line", |bytes| {
+        line.extend_from_slice(bytes);
         if let Some(end) = line.iter().position(|byte| *byte == b'\n').filter(|end| *end <= most) {
             let rest = line.split_off(end + 1);
-            return serde_json::from_slice(&line).map(|line| (line, rest)).map_err(|e| e.to_string());
+            return Some(serde_json::from_slice(&line).map(|line| (line, rest)).map_err(|e| e.to_string()));
         }
-        if line.len() > most {
-            return Err(format!("a line has more than {most} bytes"));
-        }
-        if begun.elapsed() > PATIENCE || interrupt::interrupted() {
-            return Err(format!("no whole line came in {PATIENCE:?}"));
-        }
-    }
+        (line.len() > most).then(|| Err(format!("a line has more than {most} bytes")))
+    })
 }
 
 /// Reads the first frame, of which the decoder may have a part. Why not, in words for the other end.
-pub(super) fn read_frame(mut stream: &UnixStream, decoder: &mut Decoder) -> Result<ToCluster, String> {
+pub(super) fn read_frame(stream: &UnixStream, decoder: &mut Decoder) -> Result<ToCluster, String> {
+    read_whole(stream, "frame", |bytes| {
+        decoder.push(bytes);
+        decoder.next().map(Ok)
+    })
+}
+
+/// Reads until `whole`, which is given what has come, has a result: first with no bytes, for what was there before. The
+/// stream has a read timeout, so that [`PATIENCE`] and Ctrl-C end the wait.
+fn read_whole<T>(
+    mut stream: &UnixStream,
+    what: &str,
+    mut whole: impl FnMut(&[u8]) -> Option<Result<T, String>>,
+) -> Result<T, String> {
     let begun = Instant::now();
     let mut bytes = [0; PIECE];
+    let mut come = 0;
     loop {
-        if let Some(frame) = decoder.next() {
-            return Ok(frame);
-        }
-        match stream.read(&mut bytes) {
-            Ok(0) => return Err("the connection was closed before a whole frame had come".into()),
-            Ok(n) => decoder.push(&bytes[..n]),
-            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock || e.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e.to_string()),
+        if let Some(result) = whole(&bytes[..come]) {
+            return result;
         }
         if begun.elapsed() > PATIENCE || interrupt::interrupted() {
-            return Err(format!("no whole frame came in {PATIENCE:?}"));
+            return Err(format!("no whole {what} came in {PATIENCE:?}"));
         }
+        come = match stream.read(&mut bytes) {
+            Ok(0) => return Err(format!("the connection was closed before a whole {what} had come")),
+            Ok(n) => n,
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock || e.kind() == std::io::ErrorKind::Interrupted => 0,
+            Err(e) => return Err(e.to_string()),
+        };
     }
 }
 

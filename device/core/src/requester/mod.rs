@@ -483,13 +483,15 @@ impl Requester {
         let (before, mut pages) = (queue.len(), BTreeSet::new());
         queue.retain(|(_, w)| match w {
             Waiting::Store { import, at, .. } if *import == number => {
-                pages.insert(at.page);
+                // A copy here may wait for its end, to leave.
+                if own {
+                    pages.insert(at.page);
+                }
                 false
             }
             _ => true,
         });
-        // A copy here may wait for their end, to leave.
-        pages.into_iter().filter(|_| own).for_each(|page| ctx.defer(FollowUp::OwnEnded(page)));
+        pages.into_iter().for_each(|page| ctx.defer(FollowUp::OwnEnded(page)));
         let mut purged = (before - queue.len()) as u32;
         purged += self.send_queues.drop_waiting(import);
         if purged == 0 {
