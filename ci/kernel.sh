@@ -95,7 +95,7 @@ if [ "$(hostname)" = node0 ] && [ -e /sys/kernel/debug/failslab ]; then
     fi
     # Without tg0, whose queues take long to end yet.
     rmmod telegraphos_net
-    tg-race --storms 1000 --only storm || code=1
+    tg-race --storms 1000 --seconds 600 --only storm || code=1
 fi
 if [ -e $leaks ]; then
     for look in 1 2; do echo scan >$leaks; sleep 6; done

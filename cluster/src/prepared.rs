@@ -3,6 +3,8 @@
 
 use crate::settings::Settings;
 use crate::{ProgressMode, Result, interrupt};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use telegraphos_images::{Guest as Image, Manifest, Qemu, Store};
 
 /// What guests boot from: see [`prepare`].
@@ -35,6 +37,17 @@ pub fn prepare(settings: &Settings, progress: ProgressMode) -> Result<Prepared> 
     let store = Store::open(settings.cache.clone(), progress)?;
     interrupt::forward(store.cancel_flag());
     interrupt::check()?;
+    // A first build of the guests' programs takes as long as all that is fetched, and needs none of it.
+    let (first, stop) = (settings.of_node(0).boot_options(), Arc::default());
+    std::thread::scope(|scope| {
+        scope.spawn(|| store.build_ahead(first.programs, &stop));
+        let prepared = prepare_from(&store, settings, progress);
+        stop.store(prepared.is_err(), Ordering::Relaxed);
+        prepared
+    })
+}
+
+fn prepare_from(store: &Store, settings: &Settings, progress: ProgressMode) -> Result<Prepared> {
     let qemu = match &settings.qemu {
         Some(path) => store.qemu_at(path.clone())?,
         None => store.qemu()?,

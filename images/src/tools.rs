@@ -9,6 +9,8 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Packages with binaries that all go into the guest, first those of [`Programs::Demo`].
 const PACKAGES: [&str; 4] =
@@ -105,6 +107,11 @@ pub(crate) fn cargo(target: &str) -> Result<Command> {
     Ok(command)
 }
 
+/// Where cargo's messages of the last build of these are.
+fn built(programs: Programs) -> Result<PathBuf> {
+    Ok(target_directory(GUEST)?.join(format!("built-{programs:?}.json")))
+}
+
 /// A nested cargo that builds the guest's programs; what is to be built of them, as `--bins`, is missing.
 pub fn guest_programs(programs: Programs) -> Result<Command> {
     let mut command = cargo(GUEST)?;
@@ -125,12 +132,26 @@ pub fn guest_programs(programs: Programs) -> Result<Command> {
 impl Store {
     /// The guest's programs, freshly built: (name, file). Cargo decides what is up to date.
     pub(crate) fn tools(&self, programs: Programs) -> Result<Vec<(String, PathBuf)>> {
-        let built = target_directory(GUEST)?.join(format!("built-{programs:?}.json"));
+        let built = built(programs)?;
         let messages = self.build("the guest's programs", guest_programs(programs)?.arg("--bins"), Some(&built))?;
         let mut tools: Vec<_> = messages.lines().filter_map(executable).collect();
         tools.sort();
         tools.dedup();
         Ok(tools)
+    }
+
+    /// Builds the guest's programs if there are none yet, silently, until `stop` is set: [`Store::guest`] needs
+    /// them behind all that it fetches, and says what is wrong with them.
+    pub fn build_ahead(&self, programs: Programs, stop: &Arc<AtomicBool>) {
+        let build = || -> Result<()> {
+            let programs = programs.to_build()?;
+            if !built(programs)?.exists() {
+                let interrupted = || stop.fetch_or(self.cancel.load(Ordering::Relaxed), Ordering::Relaxed);
+                exec::run(guest_programs(programs)?.arg("--bins"), stop, || _ = interrupted())?;
+            }
+            Ok(())
+        };
+        build().unwrap_or_else(|error| log::debug!("the guest's programs are not built ahead: {error}"));
     }
 
     /// The library for programs of other roots, `libtelegraphos_preload.so`, freshly built.

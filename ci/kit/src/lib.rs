@@ -2,7 +2,7 @@
 //! What the tests of all crates share. A dev-dependency everywhere: nothing shipped links it.
 //!
 //! - [`Rng`]: every random choice of a test, replayable from a seed.
-//! - [`seed`], [`Scale`], [`over_seeds`]: `TELEGRAPHOS_SEED` and `TELEGRAPHOS_SCALE`.
+//! - [`seed`], [`Scale`], [`turn`], [`over_seeds`]: `TELEGRAPHOS_SEED`, `TELEGRAPHOS_SCALE` and `TELEGRAPHOS_TURN`.
 //! - [`finds`], [`bugs_are_found!`], [`bug_table!`]: each deliberate bug is found by the check that names it.
 //! - [`counts!`]: what a test counts over its seeds.
 //! - [`eventually`]: waits with a deadline.
@@ -27,6 +27,8 @@ pub use bugs::{finds, has_check, sees};
 pub use c::CLibrary;
 pub use daemon::{Daemon, Ended};
 pub use random::{Number, Rng};
-pub use seeds::{Scale, over_seeds, over_seeds_on_all_processors, panic_message, scale, seed, seed_or, seeds};
+pub use seeds::{
+    Rounds, Scale, over_seeds, over_seeds_on_all_processors, panic_message, rounds, scale, seed, seed_or, seeds, turn,
+};
 pub use served::Served;
 pub use waits::{PATIENCE, eventually};

@@ -32,7 +32,7 @@ use crate::copies::{
 use std::collections::BTreeSet;
 use std::time::Instant;
 use telegraphos_device_core::Bug;
-use telegraphos_testkit::Scale;
+use telegraphos_testkit::{Scale, rounds};
 use telegraphos_wire::{NodeId, admin};
 
 const X: Word = Word { page: 0, index: 0 };
@@ -272,7 +272,6 @@ fn reductions_leave_nothing_out() {
 /// Sizes that are too large to explore; a failure names its seed.
 #[test]
 fn i1_i2_i3_i4_i5_random_walks_of_larger_programs() {
-    let walks = Scale::from_env().pick(1_000, 250_000);
     let sizes = [
         ("3 nodes, 2 words, 2 stores to each by each", stores(3, 2, 2)),
         ("3 nodes, 1 word, 8 stores each", stores(3, 1, 8)),
@@ -283,7 +282,9 @@ fn i1_i2_i3_i4_i5_random_walks_of_larger_programs() {
         let begun = Instant::now();
         let runs = Walks::new(&setup);
         let walk = |seed| runs.walk(seed).unwrap_or_else(|fault| panic!("{name}, seed {seed}: {fault}"));
-        let steps: usize = (0..walks).map(walk).sum();
+        let mut walks = rounds(1_000, 250_000);
+        let steps: usize = walks.by_ref().map(walk).sum();
+        let walks = walks.done();
         println!("{name}: {walks} walks, {steps} steps, {:.1} s", begun.elapsed().as_secs_f32());
     }
     let broken = with(stores(3, 1, 8), Bug::IgnoreCounters);

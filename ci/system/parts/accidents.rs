@@ -93,8 +93,9 @@ pub(crate) fn function_reset_while_in_use(cluster: &Cluster) -> Result<()> {
 pub(crate) fn registrations_while_the_board_goes(cluster: &Cluster, scale: Scale) -> Result<()> {
     let (a, b) = (cluster.node(0), cluster.node(1));
     let storms = scale.pick(6, 1000).to_string();
+    let most = telegraphos_testkit::turn().map_or(6000, |turn| 10 * turn.as_secs()).to_string();
     let limit = Duration::from_secs(scale.pick(300, 7200));
-    let text = a.argv(&["tg-race", "--storms", &storms]).as_root().limit(limit).check()?;
+    let text = a.argv(&["tg-race", "--storms", &storms, "--seconds", &most]).as_root().limit(limit).check()?;
     text.lines().for_each(|line| println!("  {line}"));
     ensure!(text.lines().count() == 7, "not all ways to go were tried:\n{text}");
     a.wait_for_device()?;

@@ -202,6 +202,7 @@ fn four_nodes(suite: &Suite, scale: Scale) {
             ("examples_of_replicated_pages", &replicas::examples),
             ("msg_i17_i18_all_to_all", &messages::all_to_all),
             ("msg_e21_longest_message", &messages::longest_message),
+            ("msg_beyond_the_limit_of_locked_memory", &messages::beyond_the_limit),
             ("msg_process_dies", &deaths::process_dies),
             ("s2_rendezvous", &messages::rendezvous),
             ("s2_single_buffer", &|c| messages::with_taker(c, "single", &[])),

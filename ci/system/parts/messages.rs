@@ -6,7 +6,7 @@ use crate::help::{LIMIT, Start, without_power};
 use crate::processes::serving;
 use anyhow::{Context, Result, ensure};
 use std::time::Duration;
-use telegraphos_cluster::{Cluster, Running};
+use telegraphos_cluster::{Cluster, Guest, Running};
 
 /// Each thread of each node sends all threads of all nodes what goes to slots, what goes there in fragments, and what
 /// boards fetch or store; each message comes once, whole, and those of one thread to another in their order.
@@ -103,6 +103,33 @@ pub(crate) fn with_taker(cluster: &Cluster, what: &str, options: &[&str]) -> Res
         Ok(())
     })
     .with_context(|| format!("the other one: {}: {}{}", taker.status, taker.stdout, taker.stderr))
+}
+
+/// Messages that are longer than the memory which their users may lock (8 MiB) come whole: in pieces, whichever side
+/// has too little, or both.
+pub(crate) fn beyond_the_limit(cluster: &Cluster) -> Result<()> {
+    let (a, b) = (cluster.node(0), cluster.node(1));
+    let bytes = (20 << 20).to_string();
+    // Root may lock as much as there is.
+    for (name, way, limited) in [
+        ("both", "get", [true, true]),
+        ("both-put", "put", [true, true]),
+        ("sender", "get", [true, false]),
+        ("receiver", "get", [false, true]),
+    ] {
+        let [gives, takes] = limited.map(|limited| {
+            move |guest: &Guest, words: &[&str]| {
+                let command = guest.argv(words);
+                if limited { command } else { command.as_root() }
+            }
+        });
+        let taker = takes(b, &["tg-msg", "takes", name, "4", &bytes, "--way", way]).until("serving")?;
+        let said = gives(a, &["tg-msg", "gives", "1", name, "4", &bytes, "--way", way]).limit(LIMIT).check();
+        let taken = taker.wait_for(if said.is_ok() { LIMIT } else { Duration::from_secs(10) })?;
+        ensure!(taken.status.success(), "{name}: {}: {}", taken.status, taken.stderr);
+        println!("  {name}, {way}: {}", said?.trim());
+    }
+    Ok(())
 }
 
 pub(crate) fn rendezvous(cluster: &Cluster) -> Result<()> {

@@ -194,11 +194,13 @@ pub(crate) fn ways(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// What goes past libc: a child by the system call, a number that is another file's; and two messages of which a signal
-/// interrupts the first.
+/// What goes past libc: a child by the system call, a number that is another file's, a library that is bound to libc;
+/// and two messages of which a signal interrupts the first.
 pub(crate) fn borders(cluster: &Cluster) -> Result<()> {
-    let (said, _) = both_ends(cluster, "borders", "7012")?;
+    let (said, client) = both_ends(cluster, "borders", "7012")?;
     println!("  bytes and their hash, of both ends: {said}");
+    let retired = "connections are left alone from now on (1 are framed): a library is loaded";
+    ensure!(client.stderr.contains(retired), "{}", client.stderr);
     Ok(())
 }
 

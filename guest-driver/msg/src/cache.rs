@@ -20,7 +20,7 @@ const MOST: u64 = 512 << 10;
 const ALL: u64 = 1 << 20;
 
 /// What is locked is pages.
-const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = 4096;
 
 /// What a buffer is registered for.
 #[derive(Clone, Debug)]

@@ -3,13 +3,13 @@
 
 use crate::beyond::{Answer, PART};
 use crate::error::{Error, Result};
-use crate::request::{Buffer, Transfer};
+use crate::request::Buffer;
 use crate::shared::Shared;
 use std::collections::VecDeque;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 use telegraphos_msg_core::routes::Route;
-use telegraphos_msg_core::{Failure, Process};
+use telegraphos_msg_core::{Failure, Place, Process};
 
 /// Parts of a message that are asked for at a time.
 const QUESTIONS: usize = 4;
@@ -75,8 +75,7 @@ impl Shared {
     }
 
     /// Asks a far process for the bytes of a message.
-    pub(crate) fn fetch_far(&self, transfer: Transfer, buffer: Buffer) -> Result<()> {
-        let Transfer { other, at, length, .. } = transfer;
+    pub(crate) fn fetch_far(&self, (other, at): (Process, Place), length: u64, buffer: Buffer) -> Result<()> {
         let (mut asked, mut waiting) = (0, VecDeque::new());
         let mut fetch = || -> Result<()> {
             loop {

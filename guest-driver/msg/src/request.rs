@@ -40,6 +40,12 @@ impl Buffer {
         Buffer { length: self.length.min(length), ..self }
     }
 
+    /// What follows its first bytes, of which there are so many at least.
+    pub(crate) fn beyond(self, offset: u64) -> Buffer {
+        let offset = offset.min(self.length);
+        Buffer { at: self.at.wrapping_add(offset as usize), length: self.length - offset }
+    }
+
     /// Its first bytes as a slice, to be registered.
     pub(crate) fn first(self, length: u64) -> *mut [u8] {
         std::ptr::slice_from_raw_parts_mut(self.at, self.length.min(length) as usize)
@@ -130,14 +136,22 @@ impl Drop for Lent {
     }
 }
 
-/// A transfer that is to be run: by this board, between the request's buffer and that of another process.
+/// What is to be done with bytes of a request's buffer, and of another process's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Move {
+    /// This board fetches them from a place.
+    Fetch(Place),
+    /// It stores them, from this byte on, to a place.
+    Store(Place, u64),
+    /// The other's board is to store them, from this byte on.
+    Offer(u64),
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Transfer {
     pub(crate) id: TransferId,
-    /// Into the request's buffer.
-    pub(crate) fetch: bool,
+    pub(crate) what: Move,
     pub(crate) other: Process,
-    pub(crate) at: Place,
     pub(crate) length: u64,
 }
 
@@ -217,6 +231,18 @@ impl Request {
     /// Whether another's board finds its memory there.
     pub(crate) fn is_at(&self, place: Place) -> bool {
         self.lock().owned.writable.as_ref().is_some_and(|writable| writable.place == place)
+    }
+
+    /// Where another's board stores to, if that is prepared.
+    pub(crate) fn place(&self) -> Option<Place> {
+        self.lock().owned.writable.as_ref().map(|writable| writable.place)
+    }
+
+    /// Another's board is to store there instead. Nothing refers to the old registration any more: it may take a while
+    /// to end it.
+    pub(crate) fn replace(&self, writable: Option<Writable>) {
+        let before = std::mem::replace(&mut self.lock().owned.writable, writable);
+        drop(before);
     }
 
     /// Lets a node store the first bytes of its memory, until that is taken.

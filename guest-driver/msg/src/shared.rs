@@ -4,7 +4,7 @@
 //! transfers of handles.
 
 use crate::beyond::Beyond;
-use crate::cache::Cache;
+use crate::cache::{Cache, PAGE};
 use crate::error::{Error, Result};
 use crate::grant::{Readable, Source};
 use crate::link::{Found, LASTING, Link, Seen};
@@ -13,7 +13,7 @@ use crate::nodes::Nodes;
 use crate::options::{Options, Progress};
 use crate::pollers::Pollers;
 use crate::port::{Port, TICK};
-use crate::request::{Buffer, Event, Request, Transfer};
+use crate::request::{Buffer, Event, Move, Request, Transfer, Writable};
 use crate::state::{Due, Known, Signals, State};
 use rustix::io::Errno;
 use std::net::SocketAddr;
@@ -30,6 +30,11 @@ pub(crate) const ANSWER: Duration = Duration::from_secs(10);
 /// Processes of one node that have said hello, and have not answered, at most: no more of it are looked at until one of
 /// these has answered, or its link ends. An inbox is made for each.
 const UNANSWERED: usize = 16;
+/// Bytes of the longest message that is registered as a whole: memory is pinned for it, and the window that others'
+/// memory is imported into has to have room for all of it.
+pub(crate) const WHOLE: u64 = 32 << 20;
+/// Bytes of one piece of a longer message.
+const PIECE: u64 = 4 << 20;
 /// Between two looks whether a link that has ended is used no more.
 const RETRY: Duration = Duration::from_millis(5);
 
@@ -93,6 +98,27 @@ fn random() -> Result<u64> {
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
         .map_err(|errno| telegraphos::Error::Os { what: "asking for random numbers".into(), errno })?;
     Ok(u64::from_le_bytes(bytes))
+}
+
+/// A place that no one else knows, for one message.
+fn random_place() -> Result<Place> {
+    Ok(Place(random()? & !(LASTING | Place::PIECES)))
+}
+
+/// Whether memory was not registered since its user may lock no more of it, or the system has no more.
+pub(crate) fn is_beyond_limit(error: &Error) -> bool {
+    matches!(error, Error::Board(telegraphos::Error::Register { errno: Errno::NOMEM, .. }))
+}
+
+/// Registers as much of so many bytes as can be at once. How much that is, and what it is.
+fn most<T>(length: u64, mut register: impl FnMut(u64) -> Result<T>) -> Result<(u64, T)> {
+    let mut most = length;
+    loop {
+        match register(most) {
+            Err(error) if most > PAGE && is_beyond_limit(&error) => most = (most / 2).next_multiple_of(PAGE),
+            registered => return registered.map(|registered| (most, registered)),
+        }
+    }
 }
 
 /// Whether an import has found no room in the window of its node.
@@ -433,7 +459,7 @@ impl Shared {
         buffer: Buffer,
         node: Option<u16>,
     ) -> Result<(Arc<Registration>, Place)> {
-        let place = Place(random()? & !LASTING);
+        let place = random_place()?;
         // SAFETY: the caller's promise.
         let mut builder =
             unsafe { self.register(buffer) }.name(&names::memory(self.me.number.into(), place.0)).mode(0o200).gated();
@@ -457,7 +483,17 @@ impl Shared {
 
     /// Where a long message to a process that no board reaches comes from: no place, and nothing is registered.
     fn far_source(&self) -> Result<Source> {
-        Ok(Source { place: Place(random()? & !LASTING), grant: None })
+        Ok(Source { place: random_place()?, grant: None })
+    }
+
+    /// The same of one that is stored piece by piece.
+    pub(crate) fn source_in_pieces() -> Result<Source> {
+        Ok(Source { place: Place(random_place()?.0 | Place::PIECES), grant: None })
+    }
+
+    /// Whether a message to a process goes in pieces, whatever can be registered.
+    pub(crate) fn is_in_pieces(&self, to: Process, length: u64) -> bool {
+        length > WHOLE && self.nodes.local(to.node).is_some()
     }
 
     /// Lets a process read the first bytes of memory that a long message is sent to it from.
@@ -515,7 +551,7 @@ impl Shared {
     /// As for [`Node::register`].
     unsafe fn register_readable(&self, buffer: Buffer, to: Process) -> Result<Option<Arc<Readable>>> {
         let Some(node) = self.nodes.local(to.node) else { return Ok(None) };
-        let place = Place(random()? | LASTING);
+        let place = Place(random_place()?.0 | LASTING);
         // SAFETY: the caller's promise.
         let builder = unsafe { self.register(buffer) }.name(&names::memory(self.me.number.into(), place.0)).mode(0o400);
         let registration = builder.nodes(&[node]).gated().create()?;
@@ -568,50 +604,87 @@ impl Shared {
         state.moves.clear();
     }
 
-    /// Has this board move the bytes of a message, from one process's memory into the other's (I17), and says how that
-    /// ended.
+    /// Has this board move the bytes of a message, from one process's memory into the other's (I17), or another's board
+    /// do so, and says how that ended.
     pub(crate) fn transfer(&self, transfer: Transfer, request: &Arc<Request>, own: Option<&Registration>) {
-        let moved = self.run(transfer, request.buffer, own);
+        let moved = match transfer.what {
+            Move::Offer(offset) => {
+                let place = self.offer(request, offset, transfer);
+                if let Err(error) = &place {
+                    log::debug!("nothing of a message from {} can come: {error}", transfer.other);
+                }
+                return self.with(|state| state.engine.offered(transfer.id, place.ok()));
+            }
+            Move::Fetch(at) if self.nodes.local(transfer.other.node).is_none() => {
+                self.fetch_far((transfer.other, at), transfer.length, request.buffer)
+            }
+            Move::Fetch(at) => self.copy(transfer, at, Rights::READ, request.buffer, own),
+            // What is registered begins where the buffer does.
+            Move::Store(at, 0) => self.copy(transfer, at, Rights::WRITE, request.buffer, own),
+            Move::Store(at, offset) => self.copy(transfer, at, Rights::WRITE, request.buffer.beyond(offset), None),
+        };
         if let Err(error) = &moved {
             log::debug!("a message with {} was not moved: {error}", transfer.other);
         }
         self.with(|state| state.transferred(transfer, request, moved.is_ok()));
     }
 
-    fn run(&self, transfer: Transfer, buffer: Buffer, own: Option<&Registration>) -> Result<()> {
-        let Transfer { fetch, other, at, length, .. } = transfer;
-        if self.nodes.local(other.node).is_none() {
-            return self.fetch_far(transfer, buffer);
+    /// Makes room for the next piece of a message: as much of its buffer as can be registered.
+    fn offer(&self, request: &Request, offset: u64, transfer: Transfer) -> Result<(Place, u64)> {
+        if let Some(place) = request.place().filter(|_| offset == 0) {
+            // All of it is already.
+            return Ok((place, transfer.length));
         }
+        // That of the last piece: both would count as locked.
+        request.replace(None);
+        let rest = request.buffer.beyond(offset);
+        // SAFETY: the request has not ended, and has the registration, which it ends before its memory is used.
+        let register = |length| unsafe { self.register_writable(rest.cut(length), Some(transfer.other.node)) };
+        let (length, (registration, place)) = most(transfer.length.min(PIECE), register)?;
+        request.replace(Some(Writable { registration, place }));
+        Ok((place, length))
+    }
+
+    /// Copies between the beginning of a buffer, of which `own` is the registration if there is one, and a place of
+    /// another process: as a whole, or as much at once as can be registered.
+    fn copy(
+        &self,
+        Transfer { other, length, .. }: Transfer,
+        at: Place,
+        right: Rights,
+        buffer: Buffer,
+        own: Option<&Registration>,
+    ) -> Result<()> {
         let link = self.lock().link(other).cloned();
         let link = link.ok_or(Failure::Gone)?;
-        let theirs = || self.memory(&link, other, at, if fetch { Rights::READ } else { Rights::WRITE });
-        let made;
-        let own = match own {
-            Some(own) => own,
-            None => {
-                // SAFETY: the request has not ended, so its memory is there; nor does it until this returns. What comes
-                // later is not moved by it.
-                match unsafe { self.private_buffer(buffer.cut(length)) } {
-                    Ok(own) => made = own,
-                    // What might have gone to a slot needs no more locked memory than that.
-                    Err(error) if fetch && length <= self.config().eager => {
-                        log::debug!("{length} bytes are loaded, not copied: {error}");
-                        return load(&*theirs()?, length, buffer);
-                    }
-                    Err(error) => return Err(error),
+        let theirs = self.memory(&link, other, at, right)?;
+        let mut done = 0;
+        while done < length {
+            let rest = buffer.beyond(done);
+            // SAFETY: the request has not ended, so its memory is there; nor does it until this returns. What comes
+            // later is not moved by it.
+            let register = |length| unsafe { self.private_buffer(rest.cut(length)) };
+            let made = own.is_none().then(|| most(length - done, register)).transpose();
+            let (registered, made) = match made {
+                Ok(Some((registered, made))) => (registered, Some(made)),
+                Ok(None) => (length, None),
+                // What might have gone to a slot needs no more locked memory than that.
+                Err(error) if right == Rights::READ && length <= self.config().eager => {
+                    log::debug!("{length} bytes are loaded, not copied: {error}");
+                    return load(&theirs, length, buffer);
                 }
-                &made
-            }
-        };
-        let theirs = theirs()?;
-        for offset in (0..length).step_by(MAX_COPY as usize) {
-            let part = MAX_COPY.min(length - offset);
-            let moved = match fetch {
-                true => theirs.get_block(offset, own, offset, part),
-                false => theirs.put_block(offset, own, offset, part),
+                Err(error) => return Err(error),
             };
-            moved.inspect_err(|_| link.forget(at))?;
+            let Some(own) = own.or(made.as_deref()) else { return Ok(()) };
+            for offset in (0..registered).step_by(MAX_COPY as usize) {
+                let part = MAX_COPY.min(registered - offset);
+                let moved = match right {
+                    Rights::READ => theirs.get_block(done + offset, own, offset, part),
+                    _ => theirs.put_block(done + offset, own, offset, part),
+                };
+                moved.inspect_err(|_| link.forget(at))?;
+            }
+            done += registered;
         }
         Ok(())
     }

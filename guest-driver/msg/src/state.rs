@@ -4,7 +4,7 @@
 
 use crate::beyond::{Beyond, PART, bytes_of};
 use crate::link::{Item, Link, Other};
-use crate::request::{Lease, Outcome, Request, Transfer};
+use crate::request::{Lease, Move, Outcome, Request, Transfer};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -530,11 +530,15 @@ impl State {
                     mark(&mut self.dirty, from, link);
                 }
                 Action::Fetch { transfer: id, receive, from: other, at, length } => {
-                    let transfer = Transfer { id, fetch: true, other, at, length };
+                    let transfer = Transfer { id, what: Move::Fetch(at), other, length };
                     self.transfer(self.receives.get(receive.place()).cloned(), transfer);
                 }
-                Action::Store { transfer: id, send, to: other, at, length } => {
-                    let transfer = Transfer { id, fetch: false, other, at, length };
+                Action::Offer { transfer: id, receive, to: other, offset, length } => {
+                    let transfer = Transfer { id, what: Move::Offer(offset), other, length };
+                    self.transfer(self.receives.get(receive.place()).cloned(), transfer);
+                }
+                Action::Store { transfer: id, send, to: other, at, offset, length } => {
+                    let transfer = Transfer { id, what: Move::Store(at, offset), other, length };
                     self.transfer(self.sends.get(send.place()).cloned(), transfer);
                 }
                 Action::Received { receive, outcome } => {

@@ -2,11 +2,12 @@
 //! A thread that sends and receives.
 
 use crate::error::{Error, Result};
+use crate::grant::Source;
 use crate::handle::Handle;
 use crate::memory::Memory;
 use crate::messages::Messages;
 use crate::request::{Buffer, Event, Lent, Request, Writable};
-use crate::shared::ANSWER;
+use crate::shared::{ANSWER, Shared, WHOLE, is_beyond_limit};
 use crate::state::{State, Timed};
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -72,15 +73,19 @@ impl Thread<'_> {
         (choice.request, timed)
     }
 
-    /// What `register` says of the memory of a message, if that is a request.
-    fn prepare<T>(
+    /// What `register` says of the memory of a message, if that is a request. What cannot be registered as a whole goes
+    /// in pieces.
+    fn prepare(
         &self,
         to: Process,
         length: u64,
-        register: impl FnOnce() -> Result<T>,
-    ) -> Result<(Option<T>, Option<Timed>)> {
+        register: impl FnOnce() -> Result<Source>,
+    ) -> Result<(Option<Source>, Option<Timed>)> {
         let shared = &self.messages.shared;
         let (request, timed) = self.choose(to, length);
+        if request && shared.is_in_pieces(to, length) {
+            return Ok((Some(Shared::source_in_pieces()?), None));
+        }
         match request.then(register).transpose() {
             // It goes to a slot. Those that follow do, too, if this is not only now.
             Err(error) if length <= shared.config().eager => {
@@ -90,6 +95,10 @@ impl Thread<'_> {
                 }
                 Ok((None, None))
             }
+            Err(error) if is_beyond_limit(&error) => {
+                log::debug!("a message of {length} bytes goes in pieces: {error}");
+                Ok((Some(Shared::source_in_pieces()?), None))
+            }
             memory => Ok((memory?, timed)),
         }
     }
@@ -98,7 +107,15 @@ impl Thread<'_> {
     /// to a slot, they do not: most would be registered for nothing.
     fn is_stored_to(&self, capacity: u64) -> bool {
         let config = self.messages.shared.config();
-        config.way == Way::Put && capacity > config.eager
+        config.way == Way::Put && capacity > config.eager && capacity <= WHOLE
+    }
+
+    /// A registration, unless there is too little memory for it: what comes is registered then, piece by piece.
+    fn if_possible<T>(registered: Result<T>) -> Result<Option<T>> {
+        match registered {
+            Err(error) if is_beyond_limit(&error) => Ok(None),
+            registered => registered.map(Some),
+        }
     }
 
     /// Sends a message: returns when the receiving thread has it (SPEC item 32).
@@ -213,7 +230,10 @@ impl Thread<'_> {
         let node = pattern.process.map(|process| process.node);
         // SAFETY: nothing accesses it before this returns, and the registration ends before that.
         let register = || unsafe { shared.register_writable(buffer, node) };
-        let writable = self.is_stored_to(capacity).then(register).transpose()?.map(Writable::from);
+        let writable = match self.is_stored_to(capacity) {
+            true => Thread::if_possible(register())?.map(Writable::from),
+            false => None,
+        };
         let memory = writable.as_ref().map(|writable| writable.registration.clone());
         let place = writable.as_ref().map(|writable| writable.place);
         let request = Request::of_thread(buffer, writable);
@@ -247,9 +267,9 @@ impl Thread<'_> {
         if self.is_stored_to(capacity) {
             // SAFETY: nothing but the request, which has the memory, accesses it before its end, and `Owned` is what
             // then closes the registration.
-            writable = Some(Writable::from(unsafe { shared.register_writable(buffer, node) }?));
-        } else if capacity > shared.config().eager {
-            private = Some(shared.private(&mut memory)?);
+            writable = Thread::if_possible(unsafe { shared.register_writable(buffer, node) })?.map(Writable::from);
+        } else if capacity > shared.config().eager && capacity <= WHOLE {
+            private = Thread::if_possible(shared.private(&mut memory))?;
         }
         let place = writable.as_ref().map(|writable| writable.place);
         let request = Request::of_handle(memory, private, writable, None);
@@ -266,15 +286,20 @@ impl Thread<'_> {
     ) -> Result<Option<Received>> {
         let shared = &*self.messages.shared;
         let (begun, mut passed) = (Instant::now(), 0);
+        let mut moved = begun;
         loop {
-            // One that has a message is not withdrawn: that comes, or its sender is declared gone.
+            // One that has a message is not withdrawn: that comes, or its sender is declared gone. Each piece of it has
+            // its own time.
             let limit = match (receive, passed) {
                 (Some((_, time)), 0) => begun.checked_add(time),
-                (Some((_, time)), 1) => begun.checked_add(time).and_then(|end| end.checked_add(ANSWER)),
+                (Some((_, time)), 1) => begun.checked_add(time).and_then(|end| end.max(moved).checked_add(ANSWER)),
                 _ => None,
             };
             match shared.next(request, limit) {
-                Some(Event::Transfer(transfer)) => shared.transfer(transfer, request, memory),
+                Some(Event::Transfer(transfer)) => {
+                    shared.transfer(transfer, request, memory);
+                    moved = Instant::now();
+                }
                 Some(Event::Ended(outcome)) => {
                     return match (outcome, receive) {
                         (Err(Failure::Withdrawn), Some((_, time))) if passed > 0 => Err(Error::TimedOut(time)),

@@ -49,23 +49,22 @@ pub fn user_has_changed() {
     keep_from_other_users();
 }
 
-/// Whether this process may make few system calls.
-static CONFINED: AtomicBool = AtomicBool::new(false);
+/// Whether this process has done what no connection can be looked after with.
+static RETIRED: AtomicBool = AtomicBool::new(false);
 
 /// To be called before this process is confined to some system calls (seccomp), of which it is not known whether those
-/// are among them that are made here: new connections are left alone, and those of which no direction is framed.
-pub fn confine() {
-    if !CONFINED.swap(true, Ordering::SeqCst) {
+/// are among them that are made here, or before other code of it passes these functions: new connections are left
+/// alone, and those of which no direction is framed. `why` is for the log.
+pub fn retire(why: &str) {
+    if !RETIRED.swap(true, Ordering::SeqCst) {
         let framed = table::refuse_all();
-        say(format_args!(
-            "connections are left alone from now on ({framed} are framed): a filter of system calls is set"
-        ));
+        say(format_args!("connections are left alone from now on ({framed} are framed): {why}"));
     }
 }
 
 /// Whether that has been called.
-pub fn is_confined() -> bool {
-    CONFINED.load(Ordering::Relaxed)
+pub fn is_retired() -> bool {
+    RETIRED.load(Ordering::Relaxed)
 }
 
 fn leave_if_other_users() {

@@ -77,7 +77,7 @@ mod table;
 mod upgrade;
 mod watch;
 
-pub use changes::{confine, forked, forking, is_confined, is_own_descriptor, settle, user_has_changed};
+pub use changes::{forked, forking, is_own_descriptor, is_retired, retire, settle, user_has_changed};
 pub use descriptors::is_tracked;
 pub use kernel::{Errno, Outcome, close_range, get_descriptor, is_tcp, system_call};
 pub use memory::inherited;

@@ -4,11 +4,13 @@
  *
  *   borders serve PORT             sends much back, pauses, and reads all
  *   borders connect ADDRESS PORT   sends two long messages of which a signal interrupts the first; by dprintf; in a
- *                                  child that the system call makes; and uses the number for a file meanwhile
+ *                                  child that the system call makes; uses the number for a file meanwhile; and loads a
+ *                                  library that is bound to libc first
  *
  * Both say how much was sent behind the beginning, and a hash of it.
  */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdint.h>
@@ -165,6 +167,9 @@ static void ask(int fd)
 	add("HELLO 42\n", 9);
 	child(fd);
 	other(fd);
+	/* What such a library does to connections, nothing sees. */
+	if (!dlopen("libm.so.6", RTLD_NOW | RTLD_DEEPBIND))
+		fail("dlopen");
 	put(fd, "the end", 7);
 	add("the end", 7);
 	if (shutdown(fd, SHUT_WR) || read(fd, bytes, 1) != 0)

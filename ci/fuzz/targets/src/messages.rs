@@ -77,7 +77,8 @@ struct World {
     sends: BTreeMap<SendId, u64>,
     /// Capacities of those that have not ended.
     receives: BTreeMap<ReceiveId, u64>,
-    transfers: Vec<TransferId>,
+    /// What has not ended, and of room that is to be made, how much at most.
+    transfers: Vec<(TransferId, Option<u64>)>,
 }
 
 impl World {
@@ -103,7 +104,8 @@ impl World {
                 let (threads, tag, length) = (u32::from(input.u8()), u32::from(input.u8()), u64::from(input.u16()));
                 let to = Endpoint { process: peer, thread: threads >> 4 };
                 let request = self.engine.choose(peer, length).request ^ (tag & 4 != 0);
-                let place = (request || length > 64).then_some(Place(length));
+                let pieces = if tag & 8 != 0 { Place::PIECES } else { 0 };
+                let place = (request || length > 64).then_some(Place(length | pieces));
                 if let Ok(send) = self.engine.send(threads & 15, to, tag & 3, length, place) {
                     assert!(self.sends.insert(send, length).is_none(), "two sends have one id");
                 }
@@ -135,7 +137,7 @@ impl World {
                 let which = input.u8();
                 if !self.transfers.is_empty() {
                     let transfer = self.transfers.swap_remove(usize::from(which >> 1) % self.transfers.len());
-                    self.engine.transferred(transfer, which & 1 == 0);
+                    self.transferred(transfer, which & 1 == 0);
                 }
             }
             6 => {
@@ -171,17 +173,30 @@ impl World {
                 }
                 Action::Fetch { transfer, receive, length, .. } => {
                     self.fits(receive, length);
-                    self.transfers.push(transfer);
+                    self.transfers.push((transfer, None));
                 }
-                Action::Store { transfer, send, length, .. } => {
-                    assert!(self.sends.get(&send).is_some_and(|whole| length <= *whole), "{length} bytes of {send:?}");
-                    self.transfers.push(transfer);
+                Action::Offer { transfer, receive, offset, length, .. } => {
+                    assert!(length > 0, "room for nothing");
+                    self.fits(receive, offset + length);
+                    self.transfers.push((transfer, Some(length)));
+                }
+                Action::Store { transfer, send, offset, length, .. } => {
+                    let whole = self.sends.get(&send);
+                    assert!(whole.is_some_and(|whole| offset + length <= *whole), "{length} bytes of {send:?}");
+                    self.transfers.push((transfer, None));
                 }
                 Action::Received { receive, outcome } => self.received(receive, outcome),
                 Action::Sent { send, .. } => {
                     assert!(self.sends.remove(&send).is_some(), "{send:?} ends twice");
                 }
             }
+        }
+    }
+
+    fn transferred(&mut self, (transfer, room): (TransferId, Option<u64>), whole: bool) {
+        match room.filter(|_| whole) {
+            Some(length) => self.engine.offered(transfer, Some((Place(0), length.div_ceil(2)))),
+            None => self.engine.transferred(transfer, whole),
         }
     }
 
@@ -201,7 +216,7 @@ impl World {
         PEERS.into_iter().for_each(|peer| self.engine.gone(peer));
         self.perform();
         for transfer in std::mem::take(&mut self.transfers) {
-            self.engine.transferred(transfer, true);
+            self.transferred(transfer, true);
         }
         // One that is not open is not closed.
         (0..THREADS).for_each(|thread| _ = self.engine.close(thread));

@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use telegraphos_fuzz_targets::TARGETS;
-use telegraphos_testkit::{Rng, scale, seed};
+use telegraphos_testkit::{Rng, rounds, seed};
 
 /// Characters of the names that cargo-fuzz gives its finds: hashes.
 const HASH: usize = 40;
@@ -54,7 +54,7 @@ fn run(target: &str, mutations: u64) {
     for (name, bytes) in &files {
         check(target, &format!("file {name}"), bytes);
     }
-    (0..scale(mutations, 100 * mutations)).for_each(mutated);
+    rounds(mutations, 100 * mutations).for_each(mutated);
 }
 
 /// The mutation of that seed: one of the files of a fresh checkout, changed in a few places.

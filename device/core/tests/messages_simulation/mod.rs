@@ -47,7 +47,7 @@ use telegraphos_msg_core::Bug;
 use world::{Tally, World};
 
 /// Events that a run must include.
-const WHAT: [&str; 25] = [
+const WHAT: [&str; 26] = [
     "crashes",
     "ends of processes",
     "fetches",
@@ -57,6 +57,7 @@ const WHAT: [&str; 25] = [
     "messages in slots that might have been requests",
     "messages received",
     "overflows of queues",
+    "pieces",
     "processes that connect again",
     "receives that are withdrawn",
     "receives whose sender has gone",

@@ -26,15 +26,25 @@ impl World {
                     self.count("fetches", 1);
                     let receive = self.receive_of(who, receive).ok_or("once: a fetch for a receive that has ended")?;
                     let send = self.send_at(which(from), at).ok_or("once: a fetch of a send that has ended")?;
-                    self.begin_transfer(who, transfer, send)?;
+                    self.begin_transfer(who, transfer, send, 0)?;
                     let near = (who, self.receives[receive].place);
                     self.launch(who, transfer, near, (which(from), at), length);
                 }
-                Action::Store { transfer, send, to, at, length } => {
+                Action::Offer { transfer, receive, offset, length, .. } => {
+                    self.count("pieces", 1);
+                    let receive = self.receive_of(who, receive).ok_or("once: room for a receive that has ended")?;
+                    let most = 1 + self.below(length as usize) as u64;
+                    let place = Place(self.receives[receive].place.0 + offset);
+                    // Copies keep the alignment of both.
+                    let length = most.next_multiple_of(8).min(length);
+                    self.programs[who].engine.offered(transfer, Some((place, length)));
+                }
+                Action::Store { transfer, send, to, at, offset, length } => {
                     self.count("stores", 1);
                     let send = self.send_of(who, send).ok_or("once: a store of a send that has ended")?;
-                    self.begin_transfer(who, transfer, send)?;
+                    self.begin_transfer(who, transfer, send, offset)?;
                     let near = self.sends[send].place.ok_or("a store of a message without a place")?;
+                    let near = Place(near.0 + offset);
                     self.launch(who, transfer, (which(to), at), (who, near), length);
                 }
                 Action::Received { receive, outcome } => {

@@ -44,7 +44,10 @@ impl World {
                 self.ram(who)[at + offset as usize] = byte(number, offset);
             }
         }
-        let sent = self.programs[who].engine.send(thread, to, tag, length, place);
+        // What its process may not lock at once goes in pieces.
+        let in_pieces = if self.cluster.rng.percent(25) { Place::PIECES } else { 0 };
+        let at = place.map(|place| Place(place.0 | in_pieces));
+        let sent = self.programs[who].engine.send(thread, to, tag, length, at);
         let id = sent.map_err(|error| format!("a send is refused: {error}"))?;
         self.count("sends to no thread", u64::from(to.thread == THREADS));
         let from = Endpoint { process: PROCESSES[who], thread };
@@ -141,6 +144,7 @@ impl World {
 
     /// The send of a process whose bytes are in a place, or were there last.
     pub(crate) fn send_at(&self, who: usize, place: Place) -> Option<usize> {
+        let place = Place(place.0 & !Place::PIECES);
         let of = |sent: &Sent| sent.from.process == PROCESSES[who] && sent.place == Some(place);
         self.sends.iter().rposition(of)
     }
@@ -169,12 +173,18 @@ impl World {
 
     // ---- checks ----
 
-    /// I17: no second transfer.
-    pub(crate) fn begin_transfer(&mut self, who: usize, transfer: TransferId, send: usize) -> Result<(), String> {
-        if self.moved.insert(send) {
+    /// I17: no second transfer of the same bytes.
+    pub(crate) fn begin_transfer(
+        &mut self,
+        who: usize,
+        transfer: TransferId,
+        send: usize,
+        offset: u64,
+    ) -> Result<(), String> {
+        if self.moved.insert((send, offset)) {
             return Ok(());
         }
-        Err(format!("once: a second transfer of send {send} by process {who}, {transfer:?}"))
+        Err(format!("once: a second transfer of send {send} from {offset} on by process {who}, {transfer:?}"))
     }
 
     /// Bytes from a slot for a receive.

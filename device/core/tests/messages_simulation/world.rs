@@ -81,8 +81,8 @@ pub(crate) struct World {
     pub(crate) arrived: Vec<usize>,
     /// The last send of one thread to another that has arrived.
     pub(crate) last: BTreeMap<(Endpoint, Endpoint), usize>,
-    /// Sends whose bytes a board has moved (I17).
-    pub(crate) moved: BTreeSet<usize>,
+    /// Sends whose bytes a board has moved (I17), and from which on.
+    pub(crate) moved: BTreeSet<(usize, u64)>,
     /// The sends whose requests were put into slots last: of whom, at whom, and which slot.
     pub(crate) requests: BTreeMap<(usize, usize, u16), Option<usize>>,
     pub(crate) closed: BTreeSet<Endpoint>,

@@ -29,7 +29,8 @@ impl ReceiveId {
     }
 }
 
-/// A transfer by a board, until [`Engine::transferred`](crate::Engine::transferred).
+/// A transfer by a board, until [`Engine::transferred`](crate::Engine::transferred), or what prepares one, until
+/// [`Engine::offered`](crate::Engine::offered).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TransferId(pub(crate) Direction);
 
@@ -37,6 +38,8 @@ pub struct TransferId(pub(crate) Direction);
 pub(crate) enum Direction {
     /// Of a message that is received.
     Fetch(Id),
+    /// The same, of which a piece is stored.
+    Offer(Id),
     Store(Id),
 }
 
@@ -95,6 +98,21 @@ pub enum Action {
         send: SendId,
         to: Process,
         at: Place,
+        /// Where they begin in the send.
+        offset: u64,
+        length: u64,
+    },
+    /// A piece of a message is to be stored into a receive's buffer: as much of it as can be is made accessible to the
+    /// sender.
+    Offer {
+        /// To be said with where that is.
+        transfer: TransferId,
+        receive: ReceiveId,
+        /// The process that stores it.
+        to: Process,
+        /// Where it begins in the buffer.
+        offset: u64,
+        /// The most that there is to be stored.
         length: u64,
     },
     /// A receive has ended. After [`Failure::Gone`] the other's board may still store to its place, if it had a

@@ -9,6 +9,8 @@ pub enum Bug {
     TransferTwice,
     /// I17: a request that is withdrawn is dropped although its transfer has begun.
     WithdrawMatched,
+    /// I18: the next piece of a message begins where the last one did.
+    RepeatPiece,
     /// I18: each fragment is put at the beginning of the message.
     ForgetOffset,
     /// I18: a slot is returned before its bytes are taken.

@@ -110,7 +110,7 @@ impl Engine {
     }
 
     /// Sends `length` bytes from a thread of this process: to a slot, if they are without a place or not more than
-    /// [`Config::eager_floor`], else as a request. Only up to [`Config::eager`] they need no place. That is not changed
+    /// [`Config::eager_floor`], else as a request, in pieces if the place says so ([`Place::PIECES`]). Only up to [`Config::eager`] they need no place. That is not changed
     /// later, wherever the threshold moves.
     ///
     /// # Errors
@@ -196,6 +196,15 @@ impl Engine {
         match transfer.0 {
             Direction::Fetch(message) => self.receiver.fetched(message, whole, &mut self.out),
             Direction::Store(send) => self.sender.stored(&self.config, send, whole, &mut self.out),
+            Direction::Offer(_) => self.offered(transfer, None),
+        }
+    }
+
+    /// A process may store so many bytes to a place, from where [`Action::Offer`] said on; or nothing can be made
+    /// accessible to it, and the message fails.
+    pub fn offered(&mut self, transfer: TransferId, place: Option<(Place, u64)>) {
+        if let Direction::Offer(message) = transfer.0 {
+            self.receiver.offered(message, place, &mut self.out);
         }
     }
 

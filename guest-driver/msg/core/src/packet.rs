@@ -4,9 +4,20 @@
 use crate::error::Failure;
 use serde::{Deserialize, Serialize};
 
-/// Where a buffer is, in terms of those who move its bytes; the engine only passes it on.
+/// Where a buffer is, in terms of those who move its bytes; the engine only passes it on, but for [`Place::PIECES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Place(pub u64);
+
+impl Place {
+    /// Of a request: its bytes cannot be fetched, since not all of them can be registered at once. The sender stores
+    /// them, piece by piece, wherever the receiver offers room.
+    pub const PIECES: u64 = 1 << 62;
+
+    /// Whether the bytes of a request are stored piece by piece.
+    pub fn is_in_pieces(self) -> bool {
+        self.0 & Place::PIECES != 0
+    }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Header {
@@ -71,14 +82,16 @@ pub enum Packet {
         /// Where its bytes are.
         at: Place,
     },
-    /// The receiver has a place for the bytes of the request in a slot of the sender's.
+    /// The receiver has a place for the bytes of the request in a slot of the sender's; for the next ones, if they are
+    /// stored piece by piece.
     Clear {
         slot: u16,
         /// Where they are stored to.
         at: Place,
         length: u64,
     },
-    /// They are there, or could not be stored. The slot is the sender's again.
+    /// They are there, or could not be stored. The slot is the sender's again, unless that was a piece: then
+    /// [`Packet::Clear`] follows for the next one, or [`Packet::Done`].
     Stored { slot: u16, whole: bool },
     /// The sender withdraws the request in a slot, unless it is matched already.
     Withdraw { slot: u16 },

@@ -17,8 +17,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 enum Move {
     NotYet,
     Fetching,
-    /// The sender has been sent the place to store them to.
-    Cleared,
+    /// A place is being made for those from here on.
+    Offering(u64),
+    /// The sender has been sent the place to store them to, up to here.
+    Cleared(u64),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -201,8 +203,9 @@ impl Receiver {
         }
         let far = self.peers.get(&from).is_some_and(|peer| peer.far);
         match (config.way, r.place) {
+            _ if at.is_in_pieces() && !far => self.offer(message, 0, out),
             (Way::Put, Some(place)) if !far => {
-                *is = Move::Cleared;
+                *is = Move::Cleared(length);
                 let packet = Packet::Clear { slot: *slot, at: place, length };
                 out.push_back(Action::Post { to: from, packet, bytes: None });
             }
@@ -211,6 +214,34 @@ impl Receiver {
                 let (transfer, receive) = (TransferId(Direction::Fetch(message)), ReceiveId(receive));
                 out.push_back(Action::Fetch { transfer, receive, from, at: *at, length });
             }
+        }
+    }
+
+    /// The next bytes of a request are stored piece by piece; without any left it ends.
+    fn offer(&mut self, id: Id, offset: u64, out: &mut VecDeque<Action>) {
+        let Some(message) = self.messages.get_mut(id) else { return };
+        let (Body::Request { is, .. }, Some(receive)) = (&mut message.body, message.receive) else { return };
+        let capacity = self.receives.get(receive).map_or(0, |receive| receive.capacity);
+        let length = message.header.length.min(capacity).saturating_sub(offset);
+        if length == 0 {
+            return self.end_request(id, Ok(()), out);
+        }
+        *is = Move::Offering(offset);
+        let (transfer, receive) = (TransferId(Direction::Offer(id)), ReceiveId(receive));
+        out.push_back(Action::Offer { transfer, receive, to: message.from.process, offset, length });
+    }
+
+    pub(crate) fn offered(&mut self, id: Id, place: Option<(Place, u64)>, out: &mut VecDeque<Action>) {
+        // That of a process that has gone has ended.
+        let Some(message) = self.messages.get_mut(id) else { return };
+        let (to, Body::Request { slot, is, .. }) = (message.from.process, &mut message.body) else { return };
+        let Move::Offering(offset) = *is else { return };
+        match place.filter(|(_, length)| *length > 0) {
+            Some((at, length)) => {
+                *is = Move::Cleared(offset.saturating_add(length));
+                out.push_back(Action::Post { to, packet: Packet::Clear { slot: *slot, at, length }, bytes: None });
+            }
+            None => self.end_request(id, Err(Failure::Failed), out),
         }
     }
 
@@ -392,9 +423,13 @@ impl Receiver {
         out: &mut VecDeque<Action>,
     ) -> Result<(), Violation> {
         let id = self.slot(from, slot)?.ok_or(Violation::SlotWithoutMessage(slot))?;
-        let cleared = |m: &Message| matches!(m.body, Body::Request { is: Move::Cleared, .. });
-        if !self.messages.get(id).is_some_and(cleared) {
+        let body = self.messages.get(id).map(|message| &message.body);
+        let Some(&Body::Request { at, is: Move::Cleared(until), .. }) = body else {
             return Err(Violation::SlotWithoutMessage(slot));
+        };
+        if whole && at.is_in_pieces() {
+            self.offer(id, until, out);
+            return Ok(());
         }
         if let Some(peer) = self.peer(from) {
             // Without an answer: the sender has it again already.

@@ -35,8 +35,18 @@ struct Send {
     posted: u16,
     returned: u16,
     slot: u16,
+    /// Bytes of a request that the receiver has, of those that are stored piece by piece, and those that are being
+    /// stored.
+    stored: u64,
+    piece: u64,
     withdrawn: bool,
     failure: Option<Failure>,
+}
+
+impl Send {
+    fn is_in_pieces(&self) -> bool {
+        self.request.is_some_and(Place::is_in_pieces)
+    }
 }
 
 /// What this process has at another.
@@ -118,6 +128,8 @@ impl Sender {
             posted: 0,
             returned: 0,
             slot: 0,
+            stored: 0,
+            piece: 0,
             withdrawn: false,
             failure: None,
         };
@@ -233,21 +245,29 @@ impl Sender {
         let id = self.in_slot(from, slot)?;
         let request = self.sends.get_mut(id).filter(|send| send.request.is_some() && send.state == State::Posted);
         let send = request.ok_or(Violation::SlotWithoutMessage(slot))?;
-        if length > send.header.length {
-            return Err(Violation::Length { length, most: send.header.length });
+        let (offset, most) = (send.stored, send.header.length - send.stored);
+        // A piece without bytes would never be the last one.
+        if length > most || length == 0 && send.is_in_pieces() {
+            return Err(Violation::Length { length, most });
         }
-        send.state = State::Storing;
+        (send.state, send.piece) = (State::Storing, length);
         let (transfer, send) = (TransferId(Direction::Store(id)), SendId(id));
-        out.push_back(Action::Store { transfer, send, to: from, at, length });
+        out.push_back(Action::Store { transfer, send, to: from, at, offset, length });
         Ok(())
     }
 
     pub(crate) fn stored(&mut self, config: &Config, id: Id, whole: bool, out: &mut VecDeque<Action>) {
-        let Some(send) = self.sends.get(id) else { return };
+        let Some(send) = self.sends.get_mut(id) else { return };
         let (to, slot) = (send.to, send.slot);
         match send.state {
             State::Storing => {
                 out.push_back(Action::Post { to, packet: Packet::Stored { slot, whole }, bytes: None });
+                if whole && send.is_in_pieces() {
+                    // The receiver says what follows.
+                    send.stored += if config.has(Bug::RepeatPiece) { 0 } else { send.piece };
+                    send.state = State::Posted;
+                    return;
+                }
                 self.free_slot(to, slot);
                 self.end(id, whole.then_some(()).ok_or(Failure::Failed), out);
                 self.pump(config, to, out);

@@ -5,6 +5,7 @@ telegraphos_testkit::bug_table! {
     bugs of telegraphos_msg_core::Bug;
     TransferTwice => "random", "once";
     WithdrawMatched => "random", "once";
+    RepeatPiece => "random", "once";
     ForgetOffset => "random", "once";
     ReturnEarly => "random", "end";
     KeepRefused => "rules", "freed";

@@ -20,6 +20,8 @@ enum Do {
 #[derive(Clone, Debug)]
 struct Messages {
     config: Config,
+    /// Of so many requests, one goes in pieces.
+    pieces: usize,
     scripts: Vec<Vec<Do>>,
 }
 
@@ -77,7 +79,8 @@ impl Model for Messages {
     type Action = Step;
 
     fn init_states(&self) -> Vec<State> {
-        let world = World::new(self.scripts.len(), 2, &self.config);
+        let mut world = World::new(self.scripts.len(), 2, &self.config);
+        world.pieces = self.pieces;
         vec![State { world, at: vec![0; self.scripts.len()], fault: None }]
     }
 
@@ -138,8 +141,12 @@ fn config(slots: u16, way: Way, bug: Option<Bug>) -> Config {
 }
 
 fn check(name: &str, config: Config, scripts: Vec<Vec<Do>>) -> Option<String> {
+    check_pieces(name, config, 0, scripts)
+}
+
+fn check_pieces(name: &str, config: Config, pieces: usize, scripts: Vec<Vec<Do>>) -> Option<String> {
     let begun = Instant::now();
-    let checker = Messages { config, scripts }.checker().threads(2).spawn_bfs().join();
+    let checker = Messages { config, pieces, scripts }.checker().threads(2).spawn_bfs().join();
     println!("{name}: {} states, {:.1} s", checker.unique_state_count(), begun.elapsed().as_secs_f32());
     let path = checker.discoveries().into_values().next()?;
     let fault = path.last_state().fault.clone().unwrap_or_default();
@@ -147,11 +154,13 @@ fn check(name: &str, config: Config, scripts: Vec<Vec<Do>>) -> Option<String> {
     Some(format!("{name}: {fault}\n{}", steps.join("\n")))
 }
 
-/// Each with both ways of moving bytes.
+/// Each with all ways of moving bytes.
 fn sound(name: &str, slots: u16, scripts: &[Vec<Do>]) {
     for way in [Way::Get, Way::Put] {
         is_sound(&format!("{name}, {way:?}"), config(slots, way, None), scripts);
     }
+    let found = check_pieces(&format!("{name}, in pieces"), config(slots, Way::Get, None), 1, scripts.to_vec());
+    assert!(found.is_none(), "{}", found.unwrap_or_default());
 }
 
 fn is_sound(name: &str, config: Config, scripts: &[Vec<Do>]) {
@@ -244,4 +253,6 @@ fn each_bug_has_a_shortest_counterexample() {
             .or_else(|| check(&format!("{bug:?}"), config(2, Way::Get, Some(bug)), scripts.clone()));
         println!("{}", found.unwrap_or_else(|| panic!("{bug:?} is not found")));
     }
+    let found = check_pieces("RepeatPiece", config(1, Way::Get, Some(Bug::RepeatPiece)), 1, request);
+    println!("{}", found.expect("RepeatPiece is not found"));
 }

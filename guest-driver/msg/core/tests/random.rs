@@ -89,6 +89,7 @@ fn step(world: &mut World, random: &mut Rng, kills: bool) -> Result<(), String> 
 fn run(seed: u64, bug: Option<Bug>, kills: bool) -> Result<Counts, String> {
     let mut random = Rng::new(seed);
     let mut world = World::new(PROCESSES, THREADS, &config(seed, bug));
+    world.pieces = random.below(4);
     for _ in 0..random.below(300_u32) {
         step(&mut world, &mut random, kills)?;
     }
@@ -113,6 +114,7 @@ bugs_are_found! {
     0..4000, |seed, bug| run(seed, bug, false);
     fn i17_a_request_that_is_transferred_twice_is_found() => Bug::TransferTwice, "once";
     fn i17_a_matched_request_that_is_withdrawn_is_found() => Bug::WithdrawMatched, "once";
+    fn i18_a_piece_that_is_stored_twice_is_found() => Bug::RepeatPiece, "once";
     fn i18_fragments_in_the_wrong_place_are_found() => Bug::ForgetOffset, "once";
     fn i18_a_slot_that_is_returned_early_is_found() => Bug::ReturnEarly, "end";
     fn a_receive_for_anything_that_gets_the_newest_is_found() => Bug::NewestFirst, "order";

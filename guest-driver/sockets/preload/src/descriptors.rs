@@ -5,12 +5,12 @@ use crate::fail;
 use crate::next::{aliases, next, replaced};
 use libc::{FILE, c_char, c_int, c_uint, msghdr, posix_spawn_file_actions_t, sockaddr, socklen_t};
 use telegraphos_sockets::{
-    closed, duplicated, is_confined, is_own_descriptor, is_tcp, is_tracked, opened, refuse, revalidate, same_as,
+    closed, duplicated, is_own_descriptor, is_retired, is_tcp, is_tracked, opened, refuse, revalidate, same_as,
     tracked_from,
 };
 
 fn connected(fd: c_int) {
-    if fd >= 0 && !is_confined() && is_tcp(fd) {
+    if fd >= 0 && !is_retired() && is_tcp(fd) {
         tracked_from(fd);
     } else if fd >= 0 {
         opened(fd);

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! System calls by their numbers, and processes that are made past `fork`.
+//! System calls by their numbers, processes that are made past `fork`, and libraries that are loaded.
 
 use crate::copies::{dup, dup2, dup3, fcntl};
 use crate::descriptors::{accept, accept4, close_range, closing, connect, pidfd_getfd, socket};
-use crate::next::{aliases, next, replaced};
+use crate::next::{aliases, find, next, replaced};
 use crate::options::{getsockopt, ioctl, setsockopt};
 use crate::reading::{preadv2, read, readv, recvfrom, recvmmsg, recvmsg};
 use crate::users::changed;
 use crate::writing::{pwritev2, sendfile, sendmmsg, sendmsg, sendto, splice, write, writev};
 use crate::{fail, returned};
-use libc::{c_int, c_long, c_void, pid_t};
-use telegraphos_sockets::{confine, forked, forking, is_tracked, system_call};
+use libc::{c_char, c_int, c_long, c_void, pid_t};
+use std::sync::atomic::AtomicPtr;
+use telegraphos_sockets::{forked, forking, is_tracked, retire, system_call};
 
 /// A system call by its number: what is done to connections above is done to them here. There is no ring of the
 /// kernel's (`io_uring`), which reads and writes past all functions: programs have another way where a kernel has none.
@@ -47,11 +48,11 @@ unsafe extern "C-unwind" fn syscall(
             libc::SYS_fcntl => fcntl(fd, b as _, c as _).into(),
             libc::SYS_pidfd_getfd => pidfd_getfd(fd, b as _, c as _).into(),
             libc::SYS_seccomp => {
-                confine();
+                retire(FILTER);
                 raw()
             }
             libc::SYS_prctl if confines(a) => {
-                confine();
+                retire(FILTER);
                 raw()
             }
             libc::SYS_io_uring_setup => {
@@ -102,6 +103,8 @@ fn as_forked(call: impl FnOnce() -> c_long) -> c_long {
     returned
 }
 
+const FILTER: &str = "a filter of system calls is set";
+
 /// Whether these arguments of prctl(2) confine this process to some system calls.
 fn confines(option: usize) -> bool {
     option == libc::PR_SET_SECCOMP as usize
@@ -111,7 +114,7 @@ replaced! {
     /// All have five arguments if the option needs them.
     fn prctl(option: c_int, b: usize, c: usize, d: usize, e: usize) -> c_int = |next| {
         if confines(option as usize) {
-            confine();
+            retire(FILTER);
         }
         next()
     };
@@ -124,6 +127,22 @@ replaced! {
         }
         returned
     };
+}
+
+/// With `RTLD_DEEPBIND` a library finds libc's functions before ours. The dynamic loader looks for the library where
+/// the object that calls it says (`RUNPATH`), which it knows by the address that it returns to: this has to end with a
+/// jump, so it has nothing to do after that (`tests/loading.rs`).
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void {
+    static FOUND: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+    if flags & libc::RTLD_DEEPBIND != 0 {
+        retire("a library is loaded that finds libc first (RTLD_DEEPBIND)");
+    }
+    // SAFETY: libc's function has this type.
+    let next: unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void =
+        unsafe { std::mem::transmute(find(c"dlopen", &FOUND)) };
+    // SAFETY: as the program calls it.
+    unsafe { next(name, flags) }
 }
 
 type Begin = unsafe extern "C" fn(*mut c_void) -> c_int;

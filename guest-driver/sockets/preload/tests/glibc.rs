@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! All functions of the glibc that this runs with, against `glibc.txt`: each is replaced, or does nothing to a
 //! connection past those that are.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
+use crate::library;
 use object::elf::FileHeader64;
 use object::read::elf::{FileHeader, Sym};
 use object::{Endianness, Object, ObjectSymbol};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use telegraphos_images::{Progress, Store};
 
 const TABLE: &str = include_str!("glibc.txt");
 const REPLACED: &str = "replaced";
@@ -82,8 +81,7 @@ fn libc() -> PathBuf {
 
 /// What the library has in their place.
 fn exports() -> BTreeSet<String> {
-    let library = Store::open(None, Progress::Plain).unwrap().preload().unwrap();
-    let bytes = std::fs::read(library).unwrap();
+    let bytes = std::fs::read(library()).unwrap();
     let file = object::File::parse(bytes.as_slice()).unwrap();
     let defined = file.dynamic_symbols().filter(|symbol| symbol.is_definition());
     defined.map(|symbol| symbol.name().unwrap().to_owned()).collect()

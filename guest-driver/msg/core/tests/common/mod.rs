@@ -44,7 +44,9 @@ pub(crate) struct Wanted {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Mover {
     receive: usize,
-    send: usize,
+    /// None if it only makes room.
+    send: Option<usize>,
+    offset: usize,
     length: usize,
 }
 
@@ -65,14 +67,16 @@ pub(crate) struct World {
     slots: BTreeMap<(usize, usize, u16), Vec<u8>>,
     /// Transfers under way, with whose engine they are.
     moves: Vec<(usize, TransferId, Mover)>,
-    /// Sends that a board has moved (I17).
-    moved: BTreeSet<usize>,
+    /// Sends that a board has moved (I17), and from where on.
+    moved: BTreeSet<(usize, usize)>,
     pub(crate) sends: Vec<Sent>,
     pub(crate) receives: Vec<Wanted>,
     /// Sends that have arrived and are not matched, in the order of their arrival: what the plain list says.
     arrived: Vec<usize>,
     pub(crate) gone: BTreeSet<usize>,
     pub(crate) closed: BTreeSet<Endpoint>,
+    /// Of so many requests, one goes in pieces; none if it is 0.
+    pub(crate) pieces: usize,
     /// Messages go as the engine chooses, and not every other one another way.
     pub(crate) follows: bool,
     /// Microseconds that a message takes, to a slot and as a request.
@@ -82,7 +86,7 @@ pub(crate) struct World {
 
 counts! {
     pub(crate) struct Counts {
-        fetches, stores, takes, withdrawn, truncated, refused,
+        fetches, stores, pieces, takes, withdrawn, truncated, refused,
         /// Messages that might have gone either way, by the one they went.
         slots, requests,
     }
@@ -113,7 +117,9 @@ impl World {
         choice.request ^= either && !self.follows && number_of_it % 2 == 1;
         self.counts.slots += u64::from(either && !choice.request);
         self.counts.requests += u64::from(either && choice.request);
-        let place = choice.request.then_some(Place(number_of_it as u64));
+        let in_pieces = self.pieces > 0 && number_of_it % self.pieces == 0;
+        let place = Place(number_of_it as u64 | if in_pieces { Place::PIECES } else { 0 });
+        let place = choice.request.then_some(place);
         let id = match engine.send(from.thread, to, tag, length as u64, place) {
             Ok(id) => id,
             Err(e) => return Err(e.to_string()),
@@ -236,20 +242,28 @@ impl World {
 
     pub(crate) fn finish(&mut self, at: usize, whole: bool) -> Result<(), String> {
         let (engine, transfer, mover) = self.moves.remove(at);
-        let Mover { receive, send, length } = mover;
+        let Mover { receive, send, offset, length } = mover;
+        let Some(send) = send else {
+            self.counts.pieces += 1;
+            let place = whole.then(|| (Place(receive as u64), length.div_ceil(2) as u64));
+            self.engines[engine].offered(transfer, place);
+            return self.act(engine);
+        };
         let sender = number(self.sends[send].from.process);
         let receiver = number(self.receives[receive].at.process);
         let whole = whole && !self.is_gone(sender) && !self.is_gone(receiver);
         if whole {
-            self.fill(receive, 0, (0..length).map(|offset| byte(send, offset)))?;
+            self.fill(receive, offset, (offset..offset + length).map(|at| byte(send, at)))?;
         }
         self.engines[engine].transferred(transfer, whole);
         self.act(engine)
     }
 
     fn begin_move(&mut self, engine: usize, transfer: TransferId, mover: Mover) -> Result<(), String> {
-        if !self.moved.insert(mover.send) {
-            return Err(format!("once: a second transfer of send {}", mover.send));
+        if let Some(send) = mover.send {
+            if !self.moved.insert((send, mover.offset)) {
+                return Err(format!("once: a second transfer of send {send} from byte {} on", mover.offset));
+            }
         }
         self.moves.push((engine, transfer, mover));
         Ok(())
@@ -293,7 +307,7 @@ impl World {
                             Some(send)
                         }
                         Packet::Request { slot, at, .. } => {
-                            let send = at.0 as usize;
+                            let send = (at.0 & !Place::PIECES) as usize;
                             self.slots.insert((to, engine, slot), send.to_le_bytes().to_vec());
                             Some(send)
                         }
@@ -317,13 +331,18 @@ impl World {
                     self.counts.fetches += 1;
                     let receive =
                         self.receive_of(engine, receive).ok_or("once: a fetch for a receive that has ended")?;
-                    let mover = Mover { receive, send: at.0 as usize, length: length as usize };
+                    let mover = Mover { receive, send: Some(at.0 as usize), offset: 0, length: length as usize };
                     self.begin_move(engine, transfer, mover)?;
                 }
-                Action::Store { transfer, send, at, length, .. } => {
+                Action::Offer { transfer, receive, offset, length, .. } => {
+                    let receive = self.receive_of(engine, receive).ok_or("once: room for a receive that has ended")?;
+                    let mover = Mover { receive, send: None, offset: offset as usize, length: length as usize };
+                    self.begin_move(engine, transfer, mover)?;
+                }
+                Action::Store { transfer, send, at, offset, length, .. } => {
                     self.counts.stores += 1;
                     let (send, receive) = (self.send_of(engine, send), at.0 as usize);
-                    let mover = Mover { receive, send, length: length as usize };
+                    let mover = Mover { receive, send: Some(send), offset: offset as usize, length: length as usize };
                     self.begin_move(engine, transfer, mover)?;
                 }
                 Action::Received { receive, outcome } => {

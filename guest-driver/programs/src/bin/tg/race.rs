@@ -18,9 +18,10 @@ use telegraphos_guest_tests::{random, user};
 pub(crate) const USAGE: &str = "\
 tg-race: memory is registered while its board goes, and nothing of it stays pinned
 
-Usage: tg-race [--storms N] [--only TEXT]
+Usage: tg-race [--storms N] [--seconds N] [--only TEXT]
 
   --storms N       so often the board goes while processes register without end [6]
+  --seconds N      ends the storm then, even if the board has gone less often
   --only TEXT      only those with TEXT in their names: gone, reset, unbind, unplug, left, killed, storm
 
 Needs root. It resets the board of this node, takes its driver away, and removes it from the bus as if it were unplugged;
@@ -47,10 +48,11 @@ const THREADS: usize = 3;
 const REGISTERED: &str = "registered";
 
 pub(crate) fn run(mut line: Line) -> Outcome<()> {
-    let (mut storms, mut only, mut child) = (6, String::new(), false);
+    let (mut storms, mut most, mut only, mut child) = (6, Duration::MAX, String::new(), false);
     while let Some(option) = line.next_option()? {
         match option.as_str() {
             "storms" => storms = line.number("--storms")?,
+            "seconds" => most = Duration::from_secs(line.number("--seconds")?),
             "only" => only = line.text()?,
             // What this program starts itself.
             "child" => child = true,
@@ -63,9 +65,16 @@ pub(crate) fn run(mut line: Line) -> Outcome<()> {
         ["held"] if child => held_child(),
         ["left"] if child => left_child(),
         ["storm", waits] if child => storm_child(waits == WAITS),
-        [] if !child => all(storms, &only),
+        [] if !child => all(Storms { count: storms, most }, &only),
         _ => Err(Failure::Usage(format!("arguments {words:?}: expected none"))),
     }
+}
+
+/// How often the board goes in a storm, and how long that lasts at most.
+#[derive(Clone, Copy)]
+struct Storms {
+    count: u64,
+    most: Duration,
 }
 
 /// How a board goes, and comes back.
@@ -128,7 +137,7 @@ fn failed(text: impl std::fmt::Display) -> Failure {
     Failure::Check(text.to_string())
 }
 
-fn all(storms: u64, only: &str) -> Outcome<()> {
+fn all(storms: Storms, only: &str) -> Outcome<()> {
     // Its error says what is missing.
     drop(Node::open()?);
     let board = Board::find()?;
@@ -143,7 +152,7 @@ fn all(storms: u64, only: &str) -> Outcome<()> {
     result
 }
 
-fn checks(board: &Board, ids: Option<Ids>, storms: u64, only: &str) -> Outcome<()> {
+fn checks(board: &Board, ids: Option<Ids>, storms: Storms, only: &str) -> Outcome<()> {
     let wanted = |name: &str| name.contains(only);
     if wanted("gone") {
         gone(board, ids)?;
@@ -171,9 +180,9 @@ fn checks(board: &Board, ids: Option<Ids>, storms: u64, only: &str) -> Outcome<(
         killed(board, ids)?;
         println!("killed: nothing stays of a process that was killed in such a page fault");
     }
-    if wanted("storm") && storms > 0 {
-        let [registered, refused] = storm(board, ids, storms, waits)?;
-        println!("storm: the board went {storms} times, {registered} registrations, {refused} refused");
+    if wanted("storm") && storms.count > 0 {
+        let [gone, registered, refused] = storm(board, ids, storms, waits)?;
+        println!("storm: the board went {gone} times, {registered} registrations, {refused} refused");
     }
     Ok(())
 }
@@ -346,14 +355,16 @@ fn held_child() -> Outcome<()> {
 }
 
 /// The board goes so often in all ways in turn, while processes register whatever board is there, some of which are
-/// killed. How many registrations there were, and how many were refused.
-fn storm(board: &Board, ids: Option<Ids>, storms: u64, waits: bool) -> Outcome<[u64; 2]> {
+/// killed. How often it went, how many registrations there were, and how many were refused.
+fn storm(board: &Board, ids: Option<Ids>, Storms { count, most }: Storms, waits: bool) -> Outcome<[u64; 3]> {
     let start = || Child::start(&["storm", if waits { WAITS } else { "" }], ids, PATIENCE).map_err(failed);
     let (mut steady, mut brief) = (start()?, start()?);
-    let mut told = Instant::now();
-    for n in 0..storms {
+    let begun = Instant::now();
+    let (mut told, mut gone) = (begun, 0);
+    for n in (0..count).take_while(|_| begun.elapsed() < most) {
+        gone += 1;
         if told.elapsed() >= PROGRESS {
-            eprintln!("storm: the board has gone {n} times of {storms}");
+            eprintln!("storm: the board has gone {n} times of {count}");
             told = Instant::now();
         }
         let way = WAYS[n as usize % WAYS.len()];
@@ -361,9 +372,9 @@ fn storm(board: &Board, ids: Option<Ids>, storms: u64, waits: bool) -> Outcome<[
         while steady.line_now()?.is_some() {}
         steady.expect(REGISTERED)?;
         // At any time of a registration.
-        std::thread::sleep(Duration::from_micros(random::word(storms, n) % 20_000));
+        std::thread::sleep(Duration::from_micros(random::word(count, n) % 20_000));
         board.go(way)?;
-        std::thread::sleep(Duration::from_micros(random::word(storms, n + storms) % 5_000));
+        std::thread::sleep(Duration::from_micros(random::word(count, n + count) % 5_000));
         if n % 8 == 7 {
             brief.kill()?;
             brief = start()?;
@@ -380,7 +391,7 @@ fn storm(board: &Board, ids: Option<Ids>, storms: u64, waits: bool) -> Outcome<[
     nothing_is_pinned()?;
     let counts: Vec<u64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     match counts[..] {
-        [registered, refused] => Ok([registered, refused]),
+        [registered, refused] => Ok([gone, registered, refused]),
         _ => Err(failed(format!("the storm ended with {line:?}"))),
     }
 }

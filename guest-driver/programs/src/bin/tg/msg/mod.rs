@@ -38,6 +38,9 @@ Usage: tg-msg all NODES THREADS COUNT [OPTIONS]
        tg-msg echo NAME [OPTIONS]  has a name and thread 1, which sends messages back, until one with tag 1
        tg-msg pair NODE NAME COUNT BYTES [OPTIONS]
                                    exchanges COUNT messages with such a process, and says how long one took
+       tg-msg takes NAME COUNT BYTES
+       tg-msg gives NODE NAME COUNT BYTES
+                                   sends such a process messages, which that compares with what they are to be
        tg-msg sink NAME BYTES receives-first|sends-first
        tg-msg batches NODE NAME COUNT BYTES receives-first|sends-first [OPTIONS]
                                    sends such a process batches of 8 messages: one, and COUNT when a line is entered;
@@ -154,6 +157,11 @@ pub(crate) fn run(mut line: Line) -> Outcome<()> {
             pair::send(options, number("NODE", node)?, name, number("TAG", tag)?, number("BYTES", bytes)?)
         }
         ["wide", node, name] => pair::wide(options, number("NODE", node)?, name),
+        ["takes", name, count, bytes] => pair::takes(options, name, number("COUNT", count)?, number("BYTES", bytes)?),
+        ["gives", node, name, count, bytes] => {
+            let (node, count) = (number("NODE", node)?, number("COUNT", count)?);
+            pair::gives(options, node, name, count, number("BYTES", bytes)?)
+        }
         ["echo", name] => pair::echo(options, name),
         ["pair", node, name, count, bytes] => {
             pair::exchange(options, number("NODE", node)?, name, number("COUNT", count)?, number("BYTES", bytes)?)

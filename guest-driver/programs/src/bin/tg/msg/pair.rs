@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Two processes, or three.
 
-use super::{PATIENCE, ended, find, open, reaching, serving};
+use super::{PATIENCE, bytes, ended, find, must, open, reaching, serving};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::time::Instant;
 use telegraphos_guest_tests::cli::{self, Failure, Outcome};
-use telegraphos_msg::{Endpoint, Memory, Options, Pattern};
+use telegraphos_msg::{Endpoint, Memory, Options, Pattern, Received};
 
 /// Exchanges that pass a process that does not receive.
 const EXCHANGES: u32 = 20;
@@ -58,6 +58,45 @@ pub(crate) fn wide(options: Options, node: u16, name: &str) -> Outcome<()> {
         parts[tag as usize % PARTS] = ended(thread.send_dma(to, tag, memory, BYTES)?)?;
     }
     println!("{} messages of {BYTES} bytes, from {PARTS} parts of memory", 2 * PARTS);
+    Ok(())
+}
+
+/// Sends messages in turn from a buffer, and from memory of a handle. The receiver knows what is in them.
+pub(crate) fn gives(options: Options, node: u16, name: &str, count: u32, length: usize) -> Outcome<()> {
+    let messages = open(options)?;
+    let (thread, to) = reaching(&messages, node, name)?;
+    for tag in 0..count {
+        let sent = bytes::of(thread.endpoint(), to, tag, length);
+        match tag % 2 {
+            0 => thread.send(to, tag, &sent)?,
+            _ => drop(ended(thread.send_dma(to, tag, sent, length)?)?),
+        }
+    }
+    println!("{count} messages of {length} bytes");
+    Ok(())
+}
+
+/// Takes them, and has room for a byte less of the last one.
+pub(crate) fn takes(options: Options, name: &str, count: u32, length: usize) -> Outcome<()> {
+    let messages = open(options)?;
+    let (thread, _name) = serving(&messages, name)?;
+    let to = thread.endpoint();
+    for tag in 0..count {
+        let room = if tag + 1 == count { length - 1 } else { length };
+        let (got, buffer) = match tag / 2 % 2 {
+            0 => {
+                let mut buffer = vec![0; room];
+                (thread.receive(Pattern::default(), &mut buffer)?, buffer)
+            }
+            _ => {
+                let ended = thread.receive_dma(Pattern::default(), vec![0; room])?.wait();
+                let got = ended.outcome?.ok_or_else(|| Failure::Check("a receive without a message".into()))?;
+                (got, ended.memory.into_bytes())
+            }
+        };
+        must(got.tag == tag && got.length == length as u64, "another message")?;
+        bytes::check(&Received { length: room as u64, ..got }, to, room, &buffer)?;
+    }
     Ok(())
 }
 
