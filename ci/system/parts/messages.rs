@@ -109,8 +109,7 @@ pub(crate) fn with_taker(cluster: &Cluster, what: &str, options: &[&str]) -> Res
 /// has too little, or both.
 pub(crate) fn beyond_the_limit(cluster: &Cluster) -> Result<()> {
     let (a, b) = (cluster.node(0), cluster.node(1));
-    let bytes = (20 << 20).to_string();
-    // Root may lock as much as there is.
+    let bytes = 20 << 20;
     for (name, way, limited) in [
         ("both", "get", [true, true]),
         ("both-put", "put", [true, true]),
@@ -118,13 +117,13 @@ pub(crate) fn beyond_the_limit(cluster: &Cluster) -> Result<()> {
         ("receiver", "get", [false, true]),
     ] {
         let [gives, takes] = limited.map(|limited| {
-            move |guest: &Guest, words: &[&str]| {
-                let command = guest.argv(words);
-                if limited { command } else { command.as_root() }
+            move |guest: &Guest, words: &str| match limited {
+                true => guest.sh(&format!("exec {words}")),
+                false => guest.sh(&format!("ulimit -l unlimited; exec su tg -c 'exec {words}'")).as_root(),
             }
         });
-        let taker = takes(b, &["tg-msg", "takes", name, "4", &bytes, "--way", way]).until("serving")?;
-        let said = gives(a, &["tg-msg", "gives", "1", name, "4", &bytes, "--way", way]).limit(LIMIT).check();
+        let taker = takes(b, &format!("tg-msg takes {name} 4 {bytes} --way {way}")).until("serving")?;
+        let said = gives(a, &format!("tg-msg gives 1 {name} 4 {bytes} --way {way}")).limit(LIMIT).check();
         let taken = taker.wait_for(if said.is_ok() { LIMIT } else { Duration::from_secs(10) })?;
         ensure!(taken.status.success(), "{name}: {}: {}", taken.status, taken.stderr);
         println!("  {name}, {way}: {}", said?.trim());

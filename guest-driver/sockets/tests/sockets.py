@@ -841,6 +841,8 @@ def options(sock):
         for value in (1, 0, 1):
             sock.setsockopt(*option, value)
             assert sock.getsockopt(*option) == value, f"{option}: not {value}"
+    # Of the bytes of a record the kernel has one.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 32 << 10)
     pieces(sock, 300_000, 38)
     assert [sock.getsockopt(*option) for option in (keepalive, no_delay)] == [1, 1]
     expect_memory(sock)
