@@ -230,7 +230,7 @@ impl Request {
 
     /// Whether another's board finds its memory there.
     pub(crate) fn is_at(&self, place: Place) -> bool {
-        self.lock().owned.writable.as_ref().is_some_and(|writable| writable.place == place)
+        self.place() == Some(place)
     }
 
     /// Where another's board stores to, if that is prepared.

@@ -619,9 +619,11 @@ impl Shared {
                 self.fetch_far((transfer.other, at), transfer.length, request.buffer)
             }
             Move::Fetch(at) => self.copy(transfer, at, Rights::READ, request.buffer, own),
-            // What is registered begins where the buffer does.
-            Move::Store(at, 0) => self.copy(transfer, at, Rights::WRITE, request.buffer, own),
-            Move::Store(at, offset) => self.copy(transfer, at, Rights::WRITE, request.buffer.beyond(offset), None),
+            Move::Store(at, offset) => {
+                // What is registered begins where the buffer does.
+                let own = own.filter(|_| offset == 0);
+                self.copy(transfer, at, Rights::WRITE, request.buffer.beyond(offset), own)
+            }
         };
         if let Err(error) = &moved {
             log::debug!("a message with {} was not moved: {error}", transfer.other);

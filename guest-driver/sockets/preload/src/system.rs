@@ -3,14 +3,13 @@
 
 use crate::copies::{dup, dup2, dup3, fcntl};
 use crate::descriptors::{accept, accept4, close_range, closing, connect, pidfd_getfd, socket};
-use crate::next::{aliases, find, next, replaced};
+use crate::next::{aliases, next, replaced};
 use crate::options::{getsockopt, ioctl, setsockopt};
 use crate::reading::{preadv2, read, readv, recvfrom, recvmmsg, recvmsg};
 use crate::users::changed;
 use crate::writing::{pwritev2, sendfile, sendmmsg, sendmsg, sendto, splice, write, writev};
 use crate::{fail, returned};
 use libc::{c_char, c_int, c_long, c_void, pid_t};
-use std::sync::atomic::AtomicPtr;
 use telegraphos_sockets::{forked, forking, is_tracked, retire, system_call};
 
 /// A system call by its number: what is done to connections above is done to them here. There is no ring of the
@@ -119,6 +118,16 @@ replaced! {
         next()
     };
 
+    /// With `RTLD_DEEPBIND` a library finds libc's functions before ours. The dynamic loader looks for the library
+    /// where the object that calls it says (`RUNPATH`), which it knows by the address that it returns to: this has to
+    /// end with a jump, so it has nothing to do after that (`tests/loading.rs`).
+    fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void = |next| {
+        if flags & libc::RTLD_DEEPBIND != 0 {
+            retire("a library is loaded that finds libc first (RTLD_DEEPBIND)");
+        }
+        next()
+    };
+
     /// The same as `fork` without what is registered with `pthread_atfork`: a handler of a signal may call it.
     fn _Fork() -> pid_t = |next| {
         let returned = next();
@@ -127,22 +136,6 @@ replaced! {
         }
         returned
     };
-}
-
-/// With `RTLD_DEEPBIND` a library finds libc's functions before ours. The dynamic loader looks for the library where
-/// the object that calls it says (`RUNPATH`), which it knows by the address that it returns to: this has to end with a
-/// jump, so it has nothing to do after that (`tests/loading.rs`).
-#[unsafe(no_mangle)]
-unsafe extern "C" fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void {
-    static FOUND: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-    if flags & libc::RTLD_DEEPBIND != 0 {
-        retire("a library is loaded that finds libc first (RTLD_DEEPBIND)");
-    }
-    // SAFETY: libc's function has this type.
-    let next: unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void =
-        unsafe { std::mem::transmute(find(c"dlopen", &FOUND)) };
-    // SAFETY: as the program calls it.
-    unsafe { next(name, flags) }
 }
 
 type Begin = unsafe extern "C" fn(*mut c_void) -> c_int;
