@@ -153,7 +153,7 @@ fn commands(clusters: &Clusters<'_>) -> Result<()> {
     // File systems of the kernel, and names that shells take for granted.
     let script = "set -e; [ -e /sys/kernel/tracing/trace ]; [ -e /sys/kernel/debug/tracing ]; \
                   [ -e /sys/fs/cgroup/cgroup.procs ]; grep -q ' /sys/fs/bpf bpf ' /proc/mounts; echo a >/dev/stderr; \
-                  [ -e /dev/fd/0 ]; echo a >/dev/stdout";
+                  [ -e /dev/fd/0 ]; grep -q modprobe /proc/sys/kernel/modprobe; echo a >/dev/stdout";
     ensure!(
         clusters.run(&["exec", "0", "--user", "root", "--", "sh", "-c", script], 0)? == "a\n",
         "no standard output"

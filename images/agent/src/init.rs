@@ -80,8 +80,18 @@ const LINKS: [(&str, &str); 4] = [
     ("/proc/self/fd/2", "/dev/stderr"),
 ];
 
-/// Mounts what there is.
+/// The program that loads a module for the kernel.
+const MODPROBE: &str = "/proc/sys/kernel/modprobe";
+
+/// Mounts what there is. A mount of `bpf` has the kernel ask for the module `bpf_preload`, which no boot root has:
+/// starting a program to find that would be most of this function's time.
 fn mount_of_the_kernel() {
+    // Not there in a kernel without modules.
+    let modprobe = fs::read_to_string(MODPROBE).ok();
+    if modprobe.is_some() {
+        attempt(MODPROBE, fs::write(MODPROBE, "\n"));
+    }
+
     for (to, at) in LINKS {
         attempt(at, std::os::unix::fs::symlink(to, at));
     }
@@ -96,6 +106,9 @@ fn mount_of_the_kernel() {
         if std::path::Path::new(at).is_dir() {
             attempt(at, mount(kind, at, kind, NO_PROGRAMS, c"").map_err(Into::into));
         }
+    }
+    if let Some(modprobe) = modprobe {
+        attempt(MODPROBE, fs::write(MODPROBE, modprobe));
     }
 }
 
