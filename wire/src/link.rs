@@ -22,10 +22,10 @@
 
 use alloc::vec::Vec;
 
-use crate::field::{Field, Show, Tail, field};
+use crate::field::{Field, Kind, Show, Tail, field};
 use crate::numbers::numbers;
 use crate::packet::{self, Packet, PacketError};
-use crate::schema::{Encoded, Malformed, Number, Record, Slot, encoded, kinds, slots};
+use crate::schema::{Encoded, Malformed, Number, Slot, encoded, kinds, slots};
 use crate::{Class, NodeId, PROTOCOL_VERSION, WindowLayout};
 
 /// Bytes of the frame head.
@@ -102,6 +102,8 @@ numbers! {
 
 /// Kinds of the frames that open a link or a trunk: read whatever their version.
 pub(crate) const HELLO: u8 = 1;
+/// Kind of the frames that are packets.
+const PACKET: u8 = 4;
 pub(crate) const TRUNK: u8 = 10;
 
 slots! {
@@ -258,7 +260,7 @@ impl Slot for Inner {
 kinds! {
     /// One frame.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-    pub enum Frame, table
+    pub enum Frame, head HEAD_LEN, table
     /// Every kind of frame; places count from behind the head.
     FRAMES;
 
@@ -464,12 +466,10 @@ impl Tail {
 impl Frame {
     /// Appends the frame to `out` and returns its length.
     pub fn encode(&self, out: &mut Vec<u8>) -> usize {
-        let (start, kind) = (out.len(), self.kind());
-        out.resize(start + HEAD_LEN + kind.len, 0);
-        self.encode_fields(kind.tail, out, start + HEAD_LEN);
+        let start = out.len();
+        self.append(out, |head, number, _| head[4..HEAD_LEN].copy_from_slice(&[number, PROTOCOL_VERSION, 0, 0]));
         let len = out.len() - start;
         out[start..start + 4].copy_from_slice(&(len as u32).to_le_bytes());
-        out[start + 4..start + HEAD_LEN].copy_from_slice(&[kind.number, PROTOCOL_VERSION, 0, 0]);
         len
     }
 
@@ -477,11 +477,24 @@ impl Frame {
     /// length in bytes. After an error the stream cannot be trusted any more. Never panics.
     #[inline]
     pub fn decode(bytes: &[u8]) -> Result<Option<(Frame, usize)>, FrameError> {
-        if bytes.len() < HEAD_LEN {
-            return Ok(None);
+        // Nearly all are packets.
+        let Some(head) = bytes.first_chunk::<HEAD_LEN>() else { return Ok(None) };
+        let total = u32::read(head, 0) as usize;
+        if head[4..6] != [PACKET, PROTOCOL_VERSION] || !(HEAD_LEN..=MAX_LEN).contains(&total) {
+            return Frame::decode_any(head, bytes);
         }
-        let total = u32::read(bytes, 0);
-        let (number, version) = (bytes[4], bytes[5]);
+        let Some(body) = bytes.get(HEAD_LEN..total) else { return Ok(None) };
+        match Packet::decode(body) {
+            Ok(packet) => Ok(Some((Frame::Packet(packet), total))),
+            Err(why) => Err(FrameError::Packet(why)),
+        }
+    }
+
+    /// The same of any kind.
+    #[inline(never)]
+    fn decode_any(head: &[u8; HEAD_LEN], bytes: &[u8]) -> Result<Option<(Frame, usize)>, FrameError> {
+        let total = u32::read(head, 0);
+        let (number, version) = (head[4], head[5]);
         let wrong_length = FrameError::Length(total);
         if (total as usize) < HEAD_LEN || total as usize > MAX_LEN {
             return Err(wrong_length);
@@ -492,15 +505,16 @@ impl Frame {
         }
         let total = total as usize;
         let Some(body) = bytes.get(HEAD_LEN..total) else { return Ok(None) };
-        let unknown = FrameError::Kind(number);
-        let kind = Frame::kind_of(number).ok_or(unknown)?;
-        if body.len() < kind.len || !kind.tail.fits(kind.len, body) {
-            return Err(wrong_length);
-        }
-        let frame = Frame::get(number, body).map_err(|why| match why {
+        let check = |kind: &Kind, body: &[u8]| {
+            let fits = body.len() >= kind.len && kind.tail.fits(kind.len, body);
+            if fits { Ok(()) } else { Err(wrong_length) }
+        };
+        let fail = |why| match why {
             Malformed::Packet(why) => FrameError::Packet(why),
-            Malformed::Atomic(_) | Malformed::Value => unknown,
-        })?;
+            Malformed::Length => wrong_length,
+            Malformed::Kind | Malformed::Atomic(_) | Malformed::Value => FrameError::Kind(number),
+        };
+        let frame = Frame::get(number, body, check, fail)?;
         Ok(Some((frame, total)))
     }
 }

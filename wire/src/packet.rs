@@ -7,7 +7,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::field::{Check, Field, Tail};
+use crate::field::{Check, Field, Kind, Tail};
 use crate::numbers::numbers;
 use crate::schema::{Malformed, Number, Record, Slot, encoded, kinds, slots};
 use crate::{Class, ImportEpoch, NodeId, PROTOCOL_VERSION, Status, Tags};
@@ -197,6 +197,7 @@ impl Slot for Bytes {
         out.extend_from_slice(value);
     }
 
+    #[inline]
     fn tail_len(value: &Block) -> usize {
         value.len()
     }
@@ -220,7 +221,7 @@ const REPLY: Option<Class> = Some(Class::Reply);
 kinds! {
     /// The content of a packet.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-    pub enum Body, table
+    pub enum Body, head 0, table
     /// Every kind of packet; places count from the packet's start.
     PACKETS;
 
@@ -531,7 +532,7 @@ impl Body {
     /// Bytes behind the header.
     #[inline]
     pub fn payload_len(&self) -> usize {
-        self.kind().len - HEADER_LEN + self.tail_len()
+        self.length() - HEADER_LEN
     }
 }
 
@@ -554,6 +555,7 @@ pub struct Packet {
     pub body: Body,
 }
 
+#[inline]
 fn check_access(offset: u32, size: u8) -> Result<(), PacketError> {
     if !matches!(size, 1 | 2 | 4 | 8) {
         return Err(PacketError::Size(size));
@@ -573,7 +575,8 @@ fn check_block(offset: u32, length: usize) -> Result<(), PacketError> {
 }
 
 impl Check {
-    /// Checks a packet; `tail` is the length of the block behind its fixed part, if its kind has one there.
+    /// Checks a packet by its header; `tail` is the length of the block behind it, if its kind has one there.
+    #[inline]
     fn verify(self, bytes: &[u8], tail: Option<usize>) -> Result<(), PacketError> {
         let (size, offset) = (u8::read(bytes, 2), u32::read(bytes, 20));
         match self {
@@ -598,51 +601,52 @@ impl Packet {
     /// Appends the packet to `out` and returns its length. The header has version, kind and, by
     /// [`layout`](crate::layout), the fields of all packets and those of the kind; the rest of it is zero.
     pub fn encode(&self, out: &mut Vec<u8>) -> usize {
-        let (start, kind) = (out.len(), self.body.kind());
-        out.resize(start + kind.len, 0);
-        let fixed = &mut out[start..];
-        fixed[..2].copy_from_slice(&[PROTOCOL_VERSION, kind.number]);
-        self.src.write(&mut fixed[4..]);
-        self.dst.write(&mut fixed[6..]);
-        self.tag.write(&mut fixed[8..]);
-        self.incarnation.write(&mut fixed[56..]);
-        if kind.class != REPLY {
-            (self.target as u32).write(&mut fixed[40..]);
-            ((self.target >> 32) as u32).write(&mut fixed[12..]);
-        }
-        self.body.encode_fields(kind.tail, out, start);
+        let start = out.len();
+        self.body.append(out, |fixed, number, class| {
+            fixed[..2].copy_from_slice(&[PROTOCOL_VERSION, number]);
+            self.src.write(&mut fixed[4..]);
+            self.dst.write(&mut fixed[6..]);
+            self.tag.write(&mut fixed[8..]);
+            self.incarnation.write(&mut fixed[56..]);
+            if class != REPLY {
+                (self.target as u32).write(&mut fixed[40..]);
+                ((self.target >> 32) as u32).write(&mut fixed[12..]);
+            }
+        });
         out.len() - start
     }
 
     /// Parses and checks a packet; never panics.
+    #[inline]
     pub fn decode(bytes: &[u8]) -> Result<Packet, PacketError> {
-        if bytes.len() < HEADER_LEN {
+        let Some(header) = bytes.first_chunk::<HEADER_LEN>() else {
             return Err(PacketError::Length { found: bytes.len(), expected: HEADER_LEN });
+        };
+        if header[0] != PROTOCOL_VERSION {
+            return Err(PacketError::Version(header[0]));
         }
-        if bytes[0] != PROTOCOL_VERSION {
-            return Err(PacketError::Version(bytes[0]));
-        }
-        let unknown = PacketError::Kind(bytes[1]);
-        let kind = Body::kind_of(bytes[1]).ok_or(unknown)?;
-        // A length beyond the limit fails the comparison below, whatever it is.
-        let tail = (kind.tail == Tail::Block).then(|| (u32::read(bytes, BLOCK_LENGTH) as usize).min(MAX_BLOCK));
-        let expected = kind.len + tail.unwrap_or(0);
-        if bytes.len() != expected {
-            return Err(PacketError::Length { found: bytes.len(), expected });
-        }
-        kind.check.verify(bytes, tail)?;
-        let body = Body::get(kind.number, bytes).map_err(|why| match why {
+        let check = |kind: &Kind, bytes: &[u8]| {
+            // A length beyond the limit fails the comparison below, whatever it is.
+            let tail = (kind.tail == Tail::Block).then(|| (u32::read(header, BLOCK_LENGTH) as usize).min(MAX_BLOCK));
+            let expected = kind.len + tail.unwrap_or(0);
+            if bytes.len() != expected {
+                return Err(PacketError::Length { found: bytes.len(), expected });
+            }
+            kind.check.verify(header, tail)
+        };
+        let fail = |why| match why {
             Malformed::Atomic(operation) => PacketError::Atomic(operation),
             Malformed::Packet(why) => why,
-            Malformed::Value => unknown,
-        })?;
-        let half = |at: usize| u64::from(u32::read(bytes, at));
+            Malformed::Kind | Malformed::Length | Malformed::Value => PacketError::Kind(header[1]),
+        };
+        let body = Body::get(header[1], bytes, check, fail)?;
+        let half = |at: usize| u64::from(u32::read(header, at));
         Ok(Packet {
-            src: u16::read(bytes, 4),
-            dst: u16::read(bytes, 6),
-            tag: u32::read(bytes, 8),
-            incarnation: u64::read(bytes, 56),
-            target: if kind.class == REPLY { 0 } else { half(40) | half(12) << 32 },
+            src: u16::read(header, 4),
+            dst: u16::read(header, 6),
+            tag: u32::read(header, 8),
+            incarnation: u64::read(header, 56),
+            target: if body.class() == Class::Reply { 0 } else { half(40) | half(12) << 32 },
             body,
         })
     }

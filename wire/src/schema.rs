@@ -26,6 +26,10 @@ use crate::packet_error::PacketError;
 /// Why a slot cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Malformed {
+    /// A number that names no kind.
+    Kind,
+    /// More or fewer bytes than its kind has.
+    Length,
     /// A number that names no atomic operation.
     Atomic(u8),
     /// A value out of range.
@@ -53,6 +57,7 @@ pub(crate) trait Slot {
     fn extend(_value: &Self::Value, _out: &mut Vec<u8>) {}
 
     /// Bytes behind the fixed part.
+    #[inline]
     fn tail_len(_value: &Self::Value) -> usize {
         0
     }
@@ -72,36 +77,6 @@ pub(crate) trait Slot {
 pub(crate) trait Visit {
     /// Takes the value of one slot.
     fn slot<S: Slot>(&mut self, value: &S::Value);
-}
-
-/// Writes the fields of all slots into the fixed part, which is zero.
-struct Put<'a>(&'a mut [u8]);
-
-impl Visit for Put<'_> {
-    #[inline]
-    fn slot<S: Slot>(&mut self, value: &S::Value) {
-        S::put(value, self.0);
-    }
-}
-
-/// Appends what follows the fixed part.
-struct Extend<'a>(&'a mut Vec<u8>);
-
-impl Visit for Extend<'_> {
-    #[inline]
-    fn slot<S: Slot>(&mut self, value: &S::Value) {
-        S::extend(value, self.0);
-    }
-}
-
-/// Bytes behind the fixed part.
-struct TailLen(usize);
-
-impl Visit for TailLen {
-    #[inline]
-    fn slot<S: Slot>(&mut self, value: &S::Value) {
-        self.0 += S::tail_len(value);
-    }
 }
 
 /// The export page of the address; `None` without an address.
@@ -129,20 +104,8 @@ pub(crate) trait Record {
     /// Shows all slots to the visitor, in the order of the declaration.
     fn visit(&self, visitor: &mut impl Visit);
 
-    /// Writes the fields into the fixed part, the zeros from `start` to the end of `out`, and appends its `tail`.
-    fn encode_fields(&self, tail: Tail, out: &mut Vec<u8>, start: usize) {
-        self.visit(&mut Put(&mut out[start..]));
-        if tail != Tail::None {
-            self.visit(&mut Extend(out));
-        }
-    }
-
-    /// Bytes behind the fixed part.
-    fn tail_len(&self) -> usize {
-        let mut length = TailLen(0);
-        self.visit(&mut length);
-        length.0
-    }
+    /// Bytes of the fixed part and of what follows it, as far as its slots know ([`Slot::tail_len`]).
+    fn length(&self) -> usize;
 
     /// The export page of its address; `None` without an address.
     fn address_page(&self) -> Option<u32> {
@@ -373,11 +336,12 @@ macro_rules! kind {
     }};
 }
 
-/// Declares an enum of kinds. Of each: its documentation, its variant, number, name, class (`Some(class)` or `None`),
-/// bytes of its fixed part, what must hold of its fields, and the fields, each with its slot.
+/// Declares an enum of kinds, before whose fixed parts there are `head` bytes. Of each: its documentation, its variant,
+/// number, name, class (`Some(class)` or `None`), bytes of its fixed part, what must hold of its fields, and the
+/// fields, each with its slot.
 macro_rules! kinds {
     (
-        $(#[$meta:meta])* $vis:vis enum $type:ident, table $(#[$table_meta:meta])* $table:ident;
+        $(#[$meta:meta])* $vis:vis enum $type:ident, head $head:expr, table $(#[$table_meta:meta])* $table:ident;
         $($(#[$doc:meta])* $variant:ident = $number:literal $name:literal, $class:expr, $len:expr, $check:ident
             $({ $($(#[$field_doc:meta])* $field:ident: $value:ty = $slot:ty),* $(,)? })?
             $(($whole:ident: $whole_type:ty = $whole_slot:ty))?;)*
@@ -406,12 +370,27 @@ macro_rules! kinds {
                     }
                 }
 
-                /// The row of the table for a number; `None` if no kind has it.
+                /// Reads the fields of a kind, if `check` finds nothing wrong with its bytes. `fail` says what an error
+                /// is to the caller: nothing of the size of a value is moved for it.
                 #[inline]
-                pub fn kind_of(number: u8) -> Option<&'static $crate::field::Kind> {
+                fn get<E>(
+                    number: u8,
+                    bytes: &[u8],
+                    check: impl Fn(&'static $crate::field::Kind, &[u8]) -> Result<(), E>,
+                    fail: impl Fn($crate::schema::Malformed) -> E,
+                ) -> Result<$type, E> {
                     match number {
-                        $($number => Some(const { &$table[Row::$variant as usize] }),)*
-                        _ => None,
+                        $($number => {
+                            // The row and the length are known here: what they imply is not asked for each field.
+                            check(const { &$table[Row::$variant as usize] }, bytes)?;
+                            if bytes.get($len..).is_none() {
+                                return Err(fail($crate::schema::Malformed::Length));
+                            }
+                            Ok($type::$variant $({
+                                $($field: <$slot as $crate::schema::Slot>::get(bytes).map_err(&fail)?),*
+                            })? $((<$whole_slot as $crate::schema::Slot>::get(bytes).map_err(&fail)?))?)
+                        })*
+                        _ => Err(fail($crate::schema::Malformed::Kind)),
                     }
                 }
             }
@@ -423,20 +402,36 @@ macro_rules! kinds {
                 self.kind().name
             }
 
-            /// Reads the fields of a kind of this table. The caller has checked number and length.
+            /// Appends all bytes: the head, into which `head` writes (of a number and a class), the fixed part, and
+            /// what follows it. All that has no field is zero.
             #[inline]
-            fn get(number: u8, bytes: &[u8]) -> Result<$type, $crate::schema::Malformed> {
-                let _ = bytes;
-                Ok(match number {
-                    $($number => $type::$variant $({
-                        $($field: <$slot as $crate::schema::Slot>::get(bytes)?),*
-                    })? $((<$whole_slot as $crate::schema::Slot>::get(bytes)?))?,)*
-                    _ => return Err($crate::schema::Malformed::Value),
-                })
+            fn append(&self, out: &mut Vec<u8>, head: impl Fn(&mut [u8], u8, Option<$crate::Class>)) {
+                match self {
+                    $($type::$variant $({ $($field),* })? $(($whole))? => {
+                        // Its length is known here: no place in it is checked when the program runs.
+                        let mut bytes = [0; $head + $len];
+                        head(&mut bytes, $number, $class);
+                        $($(<$slot as $crate::schema::Slot>::put($field, &mut bytes[$head..]);)*)?
+                        $(<$whole_slot as $crate::schema::Slot>::put($whole, &mut bytes[$head..]);)?
+                        out.extend_from_slice(&bytes);
+                        $($(<$slot as $crate::schema::Slot>::extend($field, out);)*)?
+                        $(<$whole_slot as $crate::schema::Slot>::extend($whole, out);)?
+                    })*
+                }
             }
         }
 
         impl $crate::schema::Record for $type {
+            #[inline]
+            fn length(&self) -> usize {
+                match self {
+                    $($type::$variant $({ $($field),* })? $(($whole))? => {
+                        $len $($(+ <$slot as $crate::schema::Slot>::tail_len($field))*)?
+                            $(+ <$whole_slot as $crate::schema::Slot>::tail_len($whole))?
+                    })*
+                }
+            }
+
             #[inline]
             fn visit(&self, visitor: &mut impl $crate::schema::Visit) {
                 match self {

@@ -41,16 +41,17 @@ impl Board {
         }
     }
 
-    /// One turn of the server's loop: the time, the input, what the last turn left, the guest's accesses, the output.
-    pub(crate) fn turn(&mut self, now: u64, guest: impl IntoIterator<Item = Event>) {
+    /// Begins a turn of the server's loop: the time, the input, what the last turn left. The guest's accesses follow.
+    pub(crate) fn begin_turn(&mut self, now: u64) {
         self.feed(Event::Tick { now });
         self.receive();
         if std::mem::take(&mut self.more) {
             self.feed(Event::Continue);
         }
-        for event in guest {
-            self.feed(event);
-        }
+    }
+
+    /// Ends it: the output.
+    pub(crate) fn end_turn(&mut self) {
         if self.hib.owes_acknowledgements() {
             self.hib.end_turn(&mut self.actions);
             self.perform();
@@ -82,7 +83,7 @@ impl Board {
         self.input.clear();
     }
 
-    fn feed(&mut self, event: Event) {
+    pub(crate) fn feed(&mut self, event: Event) {
         self.hib.handle(event, &mut self.actions);
         self.perform();
     }

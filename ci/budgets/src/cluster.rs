@@ -112,7 +112,13 @@ impl Cluster {
     /// its socket empty.
     pub(crate) fn guest(&mut self, board: usize, events: impl IntoIterator<Item = Event>) {
         self.now += 1;
-        self.boards[board].turn(self.now, events.into_iter().chain([Event::IntakeDry]));
+        let board = &mut self.boards[board];
+        board.begin_turn(self.now);
+        for event in events {
+            board.feed(event);
+        }
+        board.feed(Event::IntakeDry);
+        board.end_turn();
         self.settle();
     }
 
@@ -142,7 +148,8 @@ impl Cluster {
             for board in &mut self.boards {
                 if !board.input.is_empty() || board.more {
                     self.now += 1;
-                    board.turn(self.now, []);
+                    board.begin_turn(self.now);
+                    board.end_turn();
                     idle = false;
                 }
             }

@@ -277,6 +277,12 @@ impl Ctx {
         self.follow_ups.push_back(follow_up);
     }
 
+    /// Returns whether calls are deferred, or a claimant waits for its turn.
+    #[inline]
+    pub(crate) fn has_follow_ups(&self) -> bool {
+        !(self.follow_ups.is_empty() && self.turn.claims.is_empty())
+    }
+
     /// Requests of this node to itself may continue.
     pub(crate) fn serve_own(&mut self) {
         self.defer(FollowUp::Serve(self.config.node));

@@ -77,7 +77,8 @@ impl Events {
     /// Takes the oldest pending cause. Returns `None` if there is none, the ring is full or disabled, or an event is
     /// being stored.
     pub(crate) fn next(&mut self) -> Option<Cause> {
-        if self.posting || self.size == 0 || self.is_full() {
+        // Asked after each event of the board, nearly always for nothing.
+        if self.order.is_empty() || self.posting || self.size == 0 || self.is_full() {
             return None;
         }
         let cause = self.order.pop_front()?;

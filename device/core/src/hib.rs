@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The board: owns the parts, and dispatches events and follow-ups to them.
 
+use crate::access::WindowAccess;
 use crate::arrived::{Arrived, Charge};
 use crate::config::Bug;
 use crate::ctx::{Claim, Ctx, FollowUp, StepOwner};
@@ -175,7 +176,9 @@ impl Hib {
     pub fn handle(&mut self, event: Event, out: &mut Vec<Action>) {
         std::mem::swap(&mut self.ctx.out, out);
         self.dispatch(event);
-        self.follow_up();
+        if self.ctx.has_follow_ups() || self.requester.frees_own_window() {
+            self.follow_up();
+        }
         if let Some(cause) = self.ctx.next_cause() {
             let (kind, index, value) = self.event_of(cause);
             self.ctx.post_event(kind, index, value);
@@ -245,6 +248,7 @@ impl Hib {
     }
 
     /// Passes an event to the part that handles it.
+    #[inline(always)]
     fn dispatch(&mut self, event: Event) {
         match event {
             Event::Read { token, bar, offset, size } => match bar {
@@ -253,18 +257,22 @@ impl Hib {
                     self.ctx.read_done(token, data);
                 }
                 Bar::Contexts => self.launcher.context_read(below_launcher!(self), token, offset, size),
-                Bar::Window => match self.launcher.try_load(below_launcher!(self), offset, size) {
-                    Some(data) => self.ctx.read_done(token, data),
-                    None => self.requester.load(&mut self.ctx, token, offset, size),
-                },
+                Bar::Window => {
+                    let access = WindowAccess::new(&self.ctx.config.window, offset, size);
+                    match self.launcher.try_load(below_launcher!(self), &access) {
+                        Some(data) => self.ctx.read_done(token, data),
+                        None => self.requester.load(&mut self.ctx, token, &access),
+                    }
+                }
             },
             Event::Write { bar, offset, size, data } => match bar {
                 Bar::Control => self.write_register(offset, size, data),
                 Bar::Contexts => self.context_write(offset, size, data),
                 Bar::Window => {
                     self.count_intake();
-                    if !self.launcher.arguments.try_store(below_launcher!(self), offset, size, data) {
-                        self.requester.store(&mut self.ctx, offset, size, data);
+                    let access = WindowAccess::new(&self.ctx.config.window, offset, size);
+                    if !self.launcher.arguments.try_store(below_launcher!(self), &access, data) {
+                        self.requester.store(&mut self.ctx, &access, data);
                     }
                 }
             },
@@ -306,20 +314,24 @@ impl Hib {
             }
             Event::Tick { now } => {
                 self.ctx.now = self.ctx.now.max(now);
-                let ended = self.requester.expire(&mut self.ctx);
-                // Nearly always none.
-                if !ended.is_empty() {
-                    self.dispatch_ended(ended);
+                if self.deadline().is_some_and(|deadline| deadline <= self.ctx.now) {
+                    self.expire();
                 }
-                for node in self.requester.peers.overdue(&self.ctx) {
-                    self.node_silent(node);
-                }
-                self.launcher.expire(below_launcher!(self));
-                self.replicas.expire(below_replicas!(self));
             }
             // Those who wait for it are follow-ups.
             Event::Continue => self.ctx.begin_turn(),
         }
+    }
+
+    /// Ends what has been waited for too long.
+    fn expire(&mut self) {
+        let ended = self.requester.expire(&mut self.ctx);
+        self.dispatch_ended(ended);
+        for node in self.requester.peers.overdue(&self.ctx) {
+            self.node_silent(node);
+        }
+        self.launcher.expire(below_launcher!(self));
+        self.replicas.expire(below_replicas!(self));
     }
 
     /// Kind, index and value of the event for a cause, from the current state of its part.
@@ -469,10 +481,26 @@ impl Hib {
         }
     }
 
-    /// Performs the requests of a source in order, until one takes a step or must wait.
+    /// Performs the requests of a source in order, until one takes a step or must wait. Each is a lookup, a reservation
+    /// of receive credits, an access to a replicated page, or an access to granted memory.
     fn serve(&mut self, source: NodeId) {
         while let Some(packet) = self.responder.first_of(&self.ctx, source) {
-            match self.serve_first(source, &packet) {
+            let served = match &packet.body {
+                Body::Reserve { .. } => Served::Answer(self.queues.reserve(&mut self.ctx, &self.grants, packet)),
+                Body::Lookup { .. } => {
+                    let width = |page| self.queues.width(page);
+                    Served::Answer(self.grants.look_up(&self.ctx, source, &packet.body, width))
+                }
+                _ if self.ctx.is_stale(packet) => Served::Refused(Status::Reset),
+                _ if self.ctx.answers.follows_refused_store(packet) => Served::Refused(Status::Cut),
+                _ if is_block(packet) && !self.ctx.may_copy(Claim::Serve(source)) => Served::Stalled,
+                body if self.replicas.concern(body) => {
+                    let packet = packet.clone();
+                    self.serve_replicated(source, &packet)
+                }
+                _ => self.start(source),
+            };
+            match served {
                 Served::Working => return,
                 Served::Stalled => return self.responder.in_service(source, None),
                 Served::Left => {}
@@ -482,34 +510,19 @@ impl Hib {
         }
     }
 
-    /// Serves the first request of a source: a lookup, a reservation of receive credits, an access to a replicated
-    /// page, or an access to granted memory.
-    fn serve_first(&mut self, source: NodeId, packet: &Packet) -> Served {
-        match &packet.body {
-            Body::Reserve { .. } => {
-                return Served::Answer(self.queues.reserve(&mut self.ctx, &self.grants, packet));
-            }
-            Body::Lookup { .. } => {
-                let width = |page| self.queues.width(page);
-                return Served::Answer(self.grants.look_up(&self.ctx, source, &packet.body, width));
-            }
-            _ => {}
-        }
-        if self.ctx.is_stale(packet) {
-            return Served::Refused(Status::Reset);
-        }
-        if self.ctx.answers.follows_refused_store(packet) {
-            return Served::Refused(Status::Cut);
-        }
-        if is_block(packet) && !self.ctx.may_copy(Claim::Serve(source)) {
-            return Served::Stalled;
-        }
+    /// Serves the first request of a source, which may concern a replicated page.
+    fn serve_replicated(&mut self, source: NodeId, packet: &Packet) -> Served {
         self.responder.in_service(source, Some(packet.body.page()));
-        if let Some(served) = self.replicas.serve(below_replicas!(self), source, packet) {
-            return served;
-        }
-        self.responder.in_service(source, None);
-        match self.responder.start(&mut self.ctx, &self.grants, packet) {
+        self.replicas.serve(below_replicas!(self), source, packet).unwrap_or_else(|| {
+            self.responder.in_service(source, None);
+            self.start(source)
+        })
+    }
+
+    /// Starts the first request of a source, an access to granted memory.
+    #[inline]
+    fn start(&mut self, source: NodeId) -> Served {
+        match self.responder.start(&mut self.ctx, &self.grants, source) {
             Ok(()) => Served::Working,
             Err(status) => Served::Refused(status),
         }

@@ -35,6 +35,7 @@
 //! acknowledges what was performed in it.
 #![forbid(unsafe_code)]
 
+mod access;
 mod admin;
 mod answers;
 mod arrived;

@@ -66,46 +66,45 @@ impl Responder {
     }
 
     /// Returns the first request of a source, unless it is in service.
-    pub(crate) fn first_of(&mut self, ctx: &Ctx, source: NodeId) -> Option<Packet> {
+    #[inline]
+    pub(crate) fn first_of(&mut self, ctx: &Ctx, source: NodeId) -> Option<&Packet> {
         let queue = self.inbound.existing_mut(source)?;
         if ctx.has(Bug::ServeOutOfOrder) && queue.front().is_some_and(|r| r.page.is_none()) {
             let newest = queue.iter().rposition(|r| r.page.is_none()).unwrap_or(0);
             queue.swap(0, newest);
         }
-        queue.front().filter(|request| request.page.is_none()).map(|request| request.arrived.packet.clone())
+        queue.front().filter(|request| request.page.is_none()).map(|request| &request.arrived.packet)
     }
 
     /// Starts the guest-memory step of a source's first request, an access to granted memory. The grant is checked at
     /// this point and not on arrival, so that a revocation takes effect at once.
-    pub(crate) fn start(&mut self, ctx: &mut Ctx, grants: &Grants, packet: &Packet) -> Result<(), Status> {
-        let source = packet.src;
-        let first = || self.inbound[usize::from(source)].front().map(|request| &request.arrived);
-        let loan = || first().and_then(|arrived| arrived.loan.clone());
-        let (at, length, right) = match &packet.body {
+    pub(crate) fn start(&mut self, ctx: &mut Ctx, grants: &Grants, source: NodeId) -> Result<(), Status> {
+        let request = self.inbound.existing_mut(source).and_then(VecDeque::front_mut).ok_or(Status::Invalid)?;
+        let Inbound { arrived, page } = request;
+        let loan = &arrived.loan;
+        let (at, length, right) = match &arrived.packet.body {
             Body::Write { at, size, .. } => (at, u64::from(*size), Rights::WRITE),
             Body::Read { at, size, .. } => (at, u64::from(*size), Rights::READ),
             Body::Atomic { at, size, .. } => (at, u64::from(*size), Rights::ATOMIC),
             Body::ReadBlock { at, length, .. } => (at, u64::from(*length), Rights(Rights::DMA.0 | Rights::READ.0)),
-            Body::WriteBlock { at, .. } => {
-                (at, first().map_or(0, Arrived::block_len), Rights(Rights::DMA.0 | Rights::WRITE.0))
-            }
+            Body::WriteBlock { at, .. } => (at, arrived.block_len(), Rights(Rights::DMA.0 | Rights::WRITE.0)),
             _ => return Err(Status::Invalid),
         };
-        let step = match packet.body {
+        let step = match &arrived.packet.body {
             // Its order among the requests of its source is that of this moment.
             Body::ReadBlock { length: bytes, .. } => {
                 let place = grants.translate_block(ctx, source, at, length, right)?;
-                let into = loan();
-                place.step(|address| Step::LoadBlock { address, length: bytes, lend: false, into })
+                let (length, into) = (*bytes, loan.clone());
+                place.step(|address| Step::LoadBlock { address, length, lend: false, into })
             }
-            Body::WriteBlock { ref data, .. } => {
+            Body::WriteBlock { data, .. } => {
                 let place = grants.translate_block(ctx, source, at, length, right)?;
-                let data = Data::of(data.clone(), loan());
+                let data = Data::of(data.clone(), loan.clone());
                 place.step(|address| Step::StoreBlock { address, data })
             }
-            _ => {
+            body => {
                 let address = grants.translate(ctx, source, at, length, right)?;
-                match packet.body {
+                match *body {
                     Body::Write { size, data, .. } => Step::Store { address, size, data },
                     Body::Atomic { size, .. } if ctx.has(Bug::SplitAtomic) => Step::Load { address, size },
                     Body::Atomic { size, op, operand, compare, .. } => {
@@ -115,8 +114,8 @@ impl Responder {
                 }
             }
         };
-        self.in_service(source, Some(at.page));
-        if is_block(packet) {
+        *page = Some(at.page);
+        if is_block(&arrived.packet) {
             ctx.copied(length);
         }
         ctx.step(step, StepOwner::Serve(source));

@@ -7,6 +7,7 @@ use super::registers::{LaunchRegisters, Location};
 use super::variants::{Attribution, Variants};
 use super::{Below, slot_number};
 use crate::Bar;
+use crate::access::WindowAccess;
 use crate::config::KEY_ATTEMPTS;
 use crate::requester::Requester;
 use crate::table::Table;
@@ -51,17 +52,18 @@ impl Arguments {
 
     /// Handles a store to the window if it is an argument or belongs to special mode. Returns false for an access to a
     /// segment.
-    pub(crate) fn try_store(&mut self, below: &mut Below<'_>, offset: u64, size: u32, data: u64) -> bool {
-        if below.ctx.config.window.decode(offset).aperture == Aperture::Argument {
-            self.argument(below, offset, size, data);
+    #[inline]
+    pub(crate) fn try_store(&mut self, below: &mut Below<'_>, access: &WindowAccess, data: u64) -> bool {
+        if access.address.aperture == Aperture::Argument {
+            self.argument(below, access, data);
             return true;
         }
-        self.special_access(below, offset, size)
+        self.special_access(below, access)
     }
 
     /// Handles a store to the argument aperture: checks context and key, and records the argument in its slot.
-    fn argument(&mut self, below: &mut Below<'_>, offset: u64, size: u32, data: u64) {
-        let address = below.ctx.config.window.decode(offset);
+    fn argument(&mut self, below: &mut Below<'_>, access: &WindowAccess, data: u64) {
+        let WindowAccess { offset, address, size } = *access;
         if size != 8 || offset % 8 != 0 {
             return below.ctx.bad_access(Bar::Window, offset, size, Status::BadSize);
         }
@@ -129,9 +131,19 @@ impl Arguments {
     }
 
     /// In special mode, takes an access to the plain window as the next argument. Returns whether it did.
-    pub(super) fn special_access(&mut self, below: &mut Below<'_>, offset: u64, size: u32) -> bool {
-        let Some((context, slot, count)) = self.special else { return false };
-        let address = below.ctx.config.window.decode(offset);
+    #[inline]
+    pub(super) fn special_access(&mut self, below: &mut Below<'_>, access: &WindowAccess) -> bool {
+        self.special.is_some_and(|special| self.next_argument(below, access, special))
+    }
+
+    /// The same where special mode is on: for which slot, and how many arguments it has.
+    fn next_argument(
+        &mut self,
+        below: &mut Below<'_>,
+        access: &WindowAccess,
+        (context, slot, count): (u16, u8, usize),
+    ) -> bool {
+        let WindowAccess { offset, address, size } = *access;
         if address.aperture != Aperture::Plain {
             return false;
         }

@@ -46,6 +46,7 @@ use self::congestion::Congestion;
 use self::operations::{Operations, Origin};
 use self::registers::{LaunchRegisters, Location};
 use self::turns::Destination;
+use crate::access::WindowAccess;
 use crate::by_node::ByNode;
 use crate::ctx::Ctx;
 use crate::events::Cause;
@@ -118,12 +119,12 @@ impl Launcher {
 
     /// Handles a load from the window if it belongs to a launch style, and returns its value. `None` for an access to a
     /// segment.
-    pub(crate) fn try_load(&mut self, below: &mut Below<'_>, offset: u64, size: u32) -> Option<u64> {
-        if self.arguments.special_access(below, offset, size) {
+    pub(crate) fn try_load(&mut self, below: &mut Below<'_>, access: &WindowAccess) -> Option<u64> {
+        if self.arguments.special_access(below, access) {
             return Some(0);
         }
         #[cfg(feature = "bugs")]
-        if let Some(command) = self.arguments.variants.command_load(below, offset) {
+        if let Some(command) = self.arguments.variants.command_load(below, &access.address) {
             let started = command.map(|(origin, copy)| self.start(below, origin, false, Opcode::Copy, copy));
             return Some(u64::from(started.is_some_and(|started| started.is_ok())));
         }

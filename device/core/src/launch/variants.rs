@@ -6,6 +6,7 @@ use super::Below;
 use super::operations::Origin;
 use super::registers::{LaunchRegisters, Location};
 use crate::Launching;
+use telegraphos_wire::WindowAddress;
 use telegraphos_wire::window::Aperture;
 
 /// The context that a launch argument belongs to.
@@ -48,18 +49,19 @@ impl Variants {
 
     /// A load from the argument aperture: the second half of a SHRIMP command. Returns the copy to start, if it is
     /// complete, which completes in slot 63 of the context of the destination's import.
-    pub(super) fn command_load(&mut self, below: &Below<'_>, offset: u64) -> Option<Option<(Origin, LaunchRegisters)>> {
-        if below.ctx.config.launching != Launching::CommandPages {
-            return None;
-        }
-        let address = below.ctx.config.window.decode(offset);
-        if address.aperture != Aperture::Argument {
+    pub(super) fn command_load(
+        &mut self,
+        below: &Below<'_>,
+        address: &WindowAddress,
+    ) -> Option<Option<(Origin, LaunchRegisters)>> {
+        let launching = below.ctx.config.launching;
+        if launching != Launching::CommandPages || address.aperture != Aperture::Argument {
             return None;
         }
         let mut command = || {
             let (to, length) = self.command.take()?;
-            let number = below.requester.peers.slot(&address)?;
-            let (_, from) = Location::of(below.requester, number, &address)?;
+            let number = below.requester.peers.slot(address)?;
+            let (_, from) = Location::of(below.requester, number, address)?;
             let context = below.requester.imports.get(to.import)?.context;
             let origin = Origin::Slot { context, slot: 63, cookie: 1 };
             Some((origin, LaunchRegisters { arguments: [Some(to), Some(from)], length, ..LaunchRegisters::default() }))

@@ -36,6 +36,16 @@ fn target(body: &Body) -> Option<(RemoteAddr, u64, Rights)> {
 impl Replicas {
     // ---- requests ----
 
+    /// Returns whether [`Replicas::serve`] must be asked about this request of a current incarnation: for all others it
+    /// is an ordinary access.
+    #[inline]
+    pub(crate) fn concern(&self, body: &Body) -> bool {
+        match body {
+            Body::Update { .. } | Body::Join { .. } | Body::Move { .. } | Body::Leave { .. } => true,
+            body => self.pages.contains(body.page()),
+        }
+    }
+
     /// Serves a request if it concerns a replicated page; `None` for an ordinary access. The caller has checked that
     /// its incarnation is current.
     pub(crate) fn serve(&mut self, below: &mut Below<'_>, source: NodeId, packet: &Packet) -> Option<Served> {

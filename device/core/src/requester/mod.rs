@@ -43,6 +43,7 @@ use self::pressure::Pressure;
 use self::requests::{PendingRequest, PendingRequests};
 pub(crate) use self::requests::{ReplicaRequest, RequestKind};
 use self::send_queue::SendQueues;
+use crate::access::WindowAccess;
 use crate::config::Bug;
 use crate::ctx::{Ctx, FollowUp};
 use crate::events::Cause;
@@ -153,11 +154,11 @@ impl Requester {
     // ---- window accesses ----
 
     /// Finds and checks the import at a window address. An error names the import if the address is mapped.
-    fn resolve(&self, ctx: &Ctx, offset: u64, size: u32, right: Rights) -> Result<Target, Rejection> {
+    fn resolve(&self, ctx: &Ctx, access: &WindowAccess, right: Rights) -> Result<Target, Rejection> {
         let aperture = if right == Rights::ENQUEUE { Aperture::Enqueue } else { Aperture::Plain };
-        let address = ctx.config.window.decode(offset);
+        let address = access.address;
         let node = address.node;
-        let size = access_size(offset, size).map_err(|status| (node, None, status))?;
+        let size = access_size(access.offset, access.size).map_err(|status| (node, None, status))?;
         if address.aperture != aperture {
             return Err((node, None, Status::Aperture));
         }
@@ -190,15 +191,15 @@ impl Requester {
 
     /// Serves a store to the plain window or the enqueue aperture. The store is accepted, or dropped with an error
     /// latched.
-    pub(crate) fn store(&mut self, ctx: &mut Ctx, offset: u64, size: u32, data: u64) {
-        let enqueue = ctx.config.window.decode(offset).aperture == Aperture::Enqueue;
+    pub(crate) fn store(&mut self, ctx: &mut Ctx, access: &WindowAccess, data: u64) {
+        let enqueue = access.address.aperture == Aperture::Enqueue;
         let right = if enqueue { Rights::ENQUEUE } else { Rights::WRITE };
-        let (number, at, size) = match self.resolve(ctx, offset, size, right) {
+        let (number, at, size) = match self.resolve(ctx, access, right) {
             Ok(found) => found,
             Err((node, Some(import), status)) => return self.lose_store(ctx, node, import, status),
             Err((_, None, status)) => {
                 ctx.counters.dropped += 1;
-                return ctx.bad_access(Bar::Window, offset, size, status);
+                return ctx.bad_access(Bar::Window, access.offset, access.size, status);
             }
         };
         let Some(import) = self.imports.get_mut(number) else { return };
@@ -238,15 +239,15 @@ impl Requester {
     }
 
     /// Serves a load from the plain window. It completes when its node answers, or with all ones at the time limit.
-    pub(crate) fn load(&mut self, ctx: &mut Ctx, token: Token, offset: u64, size: u32) {
-        let (number, at, size) = match self.resolve(ctx, offset, size, Rights::READ) {
+    pub(crate) fn load(&mut self, ctx: &mut Ctx, token: Token, access: &WindowAccess) {
+        let (number, at, size) = match self.resolve(ctx, access, Rights::READ) {
             Ok(found) => found,
             Err((node, import, status)) => {
                 match import {
                     Some(import) => self.fail_load(ctx, node, import, status),
-                    None => ctx.bad_access(Bar::Window, offset, size, status),
+                    None => ctx.bad_access(Bar::Window, access.offset, access.size, status),
                 }
-                ctx.read_done(token, ones(size));
+                ctx.read_done(token, ones(access.size));
                 return;
             }
         };

@@ -163,6 +163,15 @@ impl Peer {
         self.forwards.push_back((self.accepted, waiting));
     }
 
+    /// The used part of a window.
+    fn used(&mut self, window: Window) -> &mut u32 {
+        match window {
+            Window::Requests => &mut self.outstanding,
+            Window::Forwards => &mut self.forwards_in_flight,
+            Window::Elements => &mut self.elements_in_flight,
+        }
+    }
+
     /// Requests in flight, of both windows.
     pub(super) fn window_used(&self) -> u32 {
         self.outstanding + self.forwards_in_flight
@@ -198,6 +207,8 @@ pub(crate) struct Peers {
     /// Tags of requests of this node to itself that have been forwarded to a home. They no longer occupy the node's own
     /// window.
     forwarded_tags: BTreeSet<u32>,
+    /// One of them has just left that window: a request that waits there may be sent.
+    pub(super) own_window_freed: bool,
     /// Nodes with requests or elements that wait for credits, in round-robin order.
     credit_waiters: VecDeque<NodeId>,
 }
@@ -211,6 +222,7 @@ impl Peers {
             in_flight: Numbered::default(),
             phases: Phases::new(),
             forwarded_tags: BTreeSet::new(),
+            own_window_freed: false,
             credit_waiters: VecDeque::new(),
         }
     }
@@ -373,11 +385,17 @@ impl Peers {
 
     // ---- requests in flight ----
 
-    /// Records a request in flight and returns its tag. Its age counts from now, unless it is an element or goes to
-    /// this node itself, which waits for a home at most, as the request to that does.
-    pub(crate) fn take_tag(&mut self, ctx: &Ctx, node: NodeId, request: InFlight) -> u32 {
-        let ages = node != ctx.config.node && !matches!(request, InFlight::Element { .. });
+    /// Records a request in flight, which takes a place in its window, and returns its tag. Its age counts from now,
+    /// unless it is an element or goes to this node itself, which waits for a home at most, as the request to that
+    /// does.
+    pub(super) fn take_tag(&mut self, ctx: &Ctx, node: NodeId, request: InFlight) -> u32 {
         let peer = &mut self.table[usize::from(node)];
+        let window = request.window();
+        *peer.used(window) += 1;
+        let ages = node != ctx.config.node && window != Window::Elements;
+        if window != Window::Elements {
+            peer.requests_sent = peer.requests_sent.wrapping_add(1);
+        }
         let sent = ages.then(|| self.phases.enter(ctx.now, ctx.config.answer_limit, &mut peer.unanswered));
         let upper = peer.tag_generation << TAG_INDEX_BITS;
         upper | self.in_flight.insert(Tagged { upper, node, sent, request }) as u32
@@ -428,6 +446,7 @@ impl Peers {
         let own = &mut self.table[usize::from(ctx.config.node)];
         if !ctx.has(Bug::ForwardsShareWindow) && self.forwarded_tags.insert(tag) {
             own.outstanding = own.outstanding.saturating_sub(1);
+            self.own_window_freed = true;
         }
     }
 
@@ -437,13 +456,11 @@ impl Peers {
         let request = self.release_tag(tag, node)?;
         let was_forwarded = self.forwarded_tags.remove(&tag) && node == ctx.config.node;
         let peer = &mut self.table[usize::from(node)];
-        let used = match request.window() {
-            Window::Elements => &mut peer.elements_in_flight,
-            Window::Forwards => &mut peer.forwards_in_flight,
-            Window::Requests if was_forwarded => return Some(request),
-            Window::Requests => &mut peer.outstanding,
-        };
-        *used = used.saturating_sub(1);
+        let window = request.window();
+        if !(was_forwarded && window == Window::Requests) {
+            let used = peer.used(window);
+            *used = used.saturating_sub(1);
+        }
         Some(request)
     }
 

@@ -69,10 +69,15 @@ impl Requester {
         }
     }
 
+    /// Returns whether requests of this node to itself have left its window otherwise than by their end.
+    #[inline]
+    pub(crate) fn frees_own_window(&self) -> bool {
+        self.peers.own_window_freed
+    }
+
     /// Sends requests of this node to itself, if forwarded ones have left the window.
     pub(crate) fn pump_own(&mut self, ctx: &mut Ctx) {
-        let own = &self.peers.table[usize::from(ctx.config.node)];
-        if !own.waiting.is_empty() && own.outstanding < ctx.config.outstanding {
+        if std::mem::take(&mut self.peers.own_window_freed) {
             self.pump_requests(ctx, ctx.config.node);
         }
     }
@@ -140,8 +145,7 @@ impl Requester {
                     (body, loan, InFlight::Part { operation, offset })
                 }
             };
-            self.peers.table[usize::from(node)].outstanding += 1;
-            self.send_request(ctx, node, body, loan, request, way);
+            self.transmit(ctx, node, body, loan, request, way);
         }
     }
 
@@ -167,29 +171,12 @@ impl Requester {
         let (context, epoch) = (send_queue.context, send_queue.epoch);
         let import = send_queue.import.and_then(|number| self.imports.get_mut(number));
         self.pressure.uncount(ctx, import);
-        let peer = &mut self.peers.table[usize::from(node)];
-        peer.elements_in_flight += 1;
-        let after = peer.requests_sent;
+        let after = self.peers.table[usize::from(node)].requests_sent;
         let body = Body::Enqueue { at, context, epoch, size, data, after };
         self.transmit(ctx, node, body, None, InFlight::Element { send_queue: key, epoch: epoch.epoch }, way);
     }
 
-    /// Sends a request. The caller has checked for a credit of this way.
-    fn send_request(
-        &mut self,
-        ctx: &mut Ctx,
-        node: NodeId,
-        body: Body,
-        loan: Option<Loan>,
-        request: InFlight,
-        way: Way,
-    ) {
-        let peer = &mut self.peers.table[usize::from(node)];
-        peer.requests_sent = peer.requests_sent.wrapping_add(1);
-        self.transmit(ctx, node, body, loan, request, way);
-    }
-
-    /// Sends a request or an element, which is in flight from now on.
+    /// Sends a request or an element, which is in flight from now on. The caller has checked for a credit of this way.
     fn transmit(&mut self, ctx: &mut Ctx, node: NodeId, body: Body, loan: Option<Loan>, request: InFlight, way: Way) {
         let target = self.peers.target(ctx, node);
         let tag = self.peers.take_tag(ctx, node, request);
@@ -212,8 +199,7 @@ impl Requester {
         if !unconditional && import.is_some_and(in_error) {
             return ctx.defer(FollowUp::ForwardDropped(number));
         }
-        self.peers.table[usize::from(node)].forwards_in_flight += 1;
-        self.send_request(ctx, node, body, None, InFlight::Forward { number }, way);
+        self.transmit(ctx, node, body, None, InFlight::Forward { number }, way);
     }
 
     /// Removes those of `numbers` (ascending) that wait to be sent to the home of a page, in one pass over its queue.
