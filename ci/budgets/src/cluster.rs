@@ -14,13 +14,20 @@ use telegraphos_wire::{Aperture, NodeId, PROTOCOL_VERSION, Rights, STREAM_BLOCK,
 
 /// How large the cluster is, besides the operation's own part of it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sizes {
-    /// Nodes that have joined the switch. Only the first and the last have a board.
-    pub(crate) nodes: u16,
-    /// Open contexts of each board.
-    pub(crate) contexts: u16,
-    /// Queues of the last node.
-    pub(crate) queues: u16,
+pub struct Sizes {
+    /// Nodes that have joined the switch, at least two. Only the first and the last have a board.
+    pub nodes: u16,
+    /// Open contexts of each board, at least one.
+    pub contexts: u16,
+    /// Queues of the last node, at least one.
+    pub queues: u16,
+}
+
+impl Default for Sizes {
+    /// The smallest.
+    fn default() -> Sizes {
+        Sizes { nodes: 2, contexts: 1, queues: 1 }
+    }
 }
 
 /// Window slots, at the first board.
@@ -47,7 +54,8 @@ fn shape() -> Shape {
     Shape::new(512, 8).unwrap()
 }
 
-pub(crate) struct Cluster {
+/// Two boards of a cluster, and its switch.
+pub struct Cluster {
     pub(crate) boards: [Board; 2],
     switch: Switch,
     /// Buffer, kept to reuse its allocation.
@@ -60,7 +68,8 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    pub(crate) fn new(sizes: Sizes) -> Cluster {
+    /// Boots the boards, and has their drivers set up everything that operations use.
+    pub fn new(sizes: Sizes) -> Cluster {
         // The same window for every number of nodes.
         let layout = WindowLayout::new(12, 24).unwrap();
         let queue_at = QUEUES_AT + u64::from(sizes.queues - 1) * shape().bytes();

@@ -1,132 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two boards and a switch in one thread, without sockets, which perform one operation again and again: what the test
-//! beside this program counts the instructions of.
+//! What the test beside this program counts the instructions of.
 //!
-//! `operations COUNT OPERATION... [--nodes N] [--contexts N] [--queues N]` performs each operation COUNT times. The
-//! same arguments execute the same instructions: time is a number that each turn increases, and nothing is random.
-// As in an example, what fails panics.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+//! `operations COUNT OPERATION... [--nodes N] [--contexts N] [--queues N]` performs each operation COUNT times.
+#![allow(clippy::expect_used, reason = "as in an example, what fails panics")]
 #![forbid(unsafe_code)]
 
-mod board;
-mod cluster;
-
-use cluster::{Cluster, QUEUE, REPLICATED, SEGMENT, Sizes};
-use telegraphos_device_core::{Bar, Event};
-use telegraphos_testkit::world::{Memory, key_of};
-use telegraphos_wire::context::{self, Argument};
-use telegraphos_wire::{Aperture, AtomicOp, UNIT};
-
-/// Words of the segment and the replicated page that operations go to, one after the other.
-const WORDS: u64 = 1024;
-/// The slot of the context that atomics use.
-const SLOT: u8 = 1;
-/// Stores that are posted together.
-const STREAM: u64 = 32;
+use telegraphos_budgets::{Cluster, Sizes, perform};
 
 const USAGE: &str = "usage: operations COUNT OPERATION... [--nodes N] [--contexts N] [--queues N]; OPERATION is \
                      store-own, store, stores, load-own, load, fetch-add, enqueue or reflected";
-
-/// An address of the window at the first board.
-fn window(cluster: &Cluster, aperture: Aperture, node: u16, slot: u32, word: u64) -> u64 {
-    cluster.window(aperture, node, u64::from(slot) * UNIT + 8 * (word % WORDS))
-}
-
-fn store(cluster: &mut Cluster, offset: u64, data: u64) {
-    cluster.guest(0, [Event::Write { bar: Bar::Window, offset, size: 8, data }]);
-}
-
-fn load(cluster: &mut Cluster, bar: Bar, offset: u64, before: impl IntoIterator<Item = Event>) -> u64 {
-    let read = Event::Read { token: 1, bar, offset, size: 8 };
-    cluster.guest(0, before.into_iter().chain([read]));
-    cluster.boards[0].loaded.take().expect("the load is complete")
-}
-
-/// An atomic by a load of FETCH, as the library launches it.
-fn fetch_add(cluster: &mut Cluster, context: u16, operand: u64) -> u64 {
-    let remote = cluster.boards[1].node;
-    let argument = Argument { context: context as u8, slot: SLOT, which: 0, key: key_of(context) };
-    let page = u64::from(context) * UNIT;
-    let registers = page + context::REGISTERS + u64::from(SLOT) * context::STRIDE;
-    let before = [
-        (Bar::Window, window(cluster, Aperture::Argument, remote, SEGMENT, 0), argument.encode()),
-        (Bar::Contexts, registers + context::OPERAND, operand),
-        (Bar::Contexts, registers + context::LENGTH, (AtomicOp::Add as u64) << 56),
-    ];
-    let before = before.map(|(bar, offset, data)| Event::Write { bar, offset, size: 8, data });
-    load(cluster, Bar::Contexts, page + context::FETCH + 8 * u64::from(SLOT), before)
-}
-
-/// Performs the operation `count` times, and checks that the last one had its effect. The test names this function to
-/// callgrind, which counts each call apart.
-#[inline(never)]
-fn perform(cluster: &mut Cluster, operation: &str, count: u64, context: u16) {
-    let [own, remote] = [0, 1].map(|board| cluster.boards[board].node);
-    let last = count - 1;
-    let at = |word: u64| cluster::SEGMENT_AT + 8 * (word % WORDS);
-    match operation {
-        "store-own" | "store" => {
-            let (board, node) = if operation == "store" { (1, remote) } else { (0, own) };
-            for n in 0..count {
-                let offset = window(cluster, Aperture::Plain, node, SEGMENT, n);
-                store(cluster, offset, n);
-            }
-            assert_eq!(cluster.boards[board].memory.word(at(last), 8), Some(last));
-        }
-        "stores" => {
-            for first in (0..count).step_by(STREAM as usize) {
-                let stores: Vec<Event> = (first..count.min(first + STREAM))
-                    .map(|n| {
-                        let offset = window(cluster, Aperture::Plain, remote, SEGMENT, n);
-                        Event::Write { bar: Bar::Window, offset, size: 8, data: n }
-                    })
-                    .collect();
-                cluster.guest(0, stores);
-            }
-            assert_eq!(cluster.boards[1].memory.word(at(last), 8), Some(last));
-        }
-        "load-own" | "load" => {
-            let (board, node) = if operation == "load" { (1, remote) } else { (0, own) };
-            for word in 0..WORDS {
-                cluster.boards[board].memory.set_word(at(word), 8, word);
-            }
-            for n in 0..count {
-                let offset = window(cluster, Aperture::Plain, node, SEGMENT, n);
-                assert_eq!(load(cluster, Bar::Window, offset, []), n % WORDS);
-            }
-        }
-        "fetch-add" => {
-            cluster.boards[1].memory.set_word(at(0), 8, 0);
-            for n in 0..count {
-                assert_eq!(fetch_add(cluster, context, 1), n);
-            }
-        }
-        "enqueue" => {
-            for n in 0..count {
-                let offset = cluster.window(Aperture::Enqueue, remote, u64::from(QUEUE) * UNIT);
-                store(cluster, offset, n);
-                assert_eq!(cluster.take_element(), Some(n));
-            }
-        }
-        "reflected" => {
-            for n in 0..count {
-                let offset = window(cluster, Aperture::Plain, own, REPLICATED, n);
-                store(cluster, offset, n);
-            }
-            let at = cluster::REPLICATED_AT + 8 * (last % WORDS);
-            for board in &cluster.boards {
-                assert_eq!(board.memory.word(at, 8), Some(last));
-            }
-        }
-        other => panic!("there is no operation {other:?}: {USAGE}"),
-    }
-}
 
 fn main() {
     let mut args = std::env::args().skip(1);
     let count: u64 = args.next().and_then(|count| count.parse().ok()).filter(|count| *count > 0).expect(USAGE);
     let mut operations = Vec::new();
-    let mut sizes = Sizes { nodes: 2, contexts: 1, queues: 1 };
+    let mut sizes = Sizes::default();
     while let Some(arg) = args.next() {
         let mut value = || args.next().and_then(|value| value.parse().ok()).expect(USAGE);
         match arg.as_str() {

@@ -17,14 +17,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde::Deserialize;
+use telegraphos_budgets::OPERATIONS;
 use telegraphos_images::{Progress, Store, nested_cargo};
 use telegraphos_testkit::Scale;
 
-const OPERATIONS: [&str; 8] = ["store-own", "store", "stores", "load-own", "load", "fetch-add", "enqueue", "reflected"];
 /// A multiple of all periods: credits are returned in batches, tables grow by doubling.
 const COUNT: u64 = 512;
 /// The function of the program that performs one operation COUNT times.
-const FUNCTION: &str = "operations::perform";
+const FUNCTION: &str = "telegraphos_budgets::perform";
 const TABLE: &str = "ci/budgets/budgets.toml";
 const RENEW: &str = "TELEGRAPHOS_BLESS=1 cargo test -p telegraphos-budgets";
 /// Instructions that a call of the C library counts: about what a short copy or a small allocation takes.

@@ -2,6 +2,7 @@
 //! `telegraphos bench`: what operations cost, beside what others offer in the same guests.
 //!
 //! ```text
+//!   alone      what boards and switch take by themselves, in one thread, before anything boots
 //!   mod        boots the guests with the peers, once for each way to wait, and has `tg-bench` measure in them
 //!   peers      the other devices, and the process that serves them
 //!   catalog    every figure that must come of it, and the targets
@@ -13,6 +14,7 @@
 //! `tg-bench` measures everything in turn, round by round, the peers and what the host measures included; so ratios are
 //! of values that are a second apart at most.
 
+mod alone;
 mod catalog;
 pub(crate) mod peers;
 mod pictures;
@@ -96,7 +98,9 @@ pub(super) fn bench(mut context: Context, options: &Options) -> Result<u8> {
         Some((_, us)) if us == "0" => vec![Waiting::Blocked],
         Some(_) => vec![Waiting::Spinning],
     };
-    let (mut samples, mut more, mut code, mut manifest) = (BTreeMap::new(), Vec::new(), 0, String::new());
+    // While the machine has nothing else to do.
+    let mut more = alone::figures(plan.rounds);
+    let (mut samples, mut code, mut manifest) = (BTreeMap::new(), 0, String::new());
     if !options.quick {
         more.push(start_of_many(&context)?);
     }
