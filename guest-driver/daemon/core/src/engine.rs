@@ -3,7 +3,7 @@
 
 use crate::bugs::Bug;
 use crate::interface::{Action, Config, Event, Party};
-use crate::members::{Heard, Members};
+use crate::members::{Heard, MOST_LOAD, Members};
 use crate::outbox::Outbox;
 use crate::partitions::Partitions;
 use crate::protocol::{Answer, Envelope, Letter, Request, SHOWN, check_signal};
@@ -25,8 +25,6 @@ const SIGNALS: (Shares, u64) = (Shares { capacity: 192, spenders: 32, guaranteed
 const LISTS: usize = 4;
 /// Tasks in a list, at most: so many fit a message.
 const LISTED: usize = 600;
-/// The greatest load.
-const MOST_LOAD: u32 = (1 << 24) - 1;
 
 /// The daemon of a node.
 #[derive(Debug)]

@@ -7,11 +7,15 @@ use std::collections::{BTreeMap, VecDeque};
 /// Incarnations of a node that are remembered as dead.
 const REMEMBERED: usize = 8;
 
+/// The greatest load.
+pub(crate) const MOST_LOAD: u32 = (1 << 24) - 1;
+
 /// A node that has been heard of.
 #[derive(Debug, Default)]
 pub(crate) struct Member {
     pub(crate) incarnation: Incarnation,
     pub(crate) alive: bool,
+    /// At most [`MOST_LOAD`], so that one task more can be added.
     pub(crate) load: u32,
     /// Periods since it was heard last.
     silent: u32,
@@ -74,12 +78,14 @@ impl Members {
         }
     }
 
+    /// That incarnation of a node is alive. What it says of its load may be anything.
     pub(crate) fn join(&mut self, node: u16, incarnation: Incarnation, load: u32) {
         let member = self.0.entry(node).or_default();
         if member.incarnation != incarnation {
             member.letter = 0;
         }
-        (member.incarnation, member.alive, member.load, member.silent) = (incarnation, true, load, 0);
+        (member.incarnation, member.alive, member.silent) = (incarnation, true, 0);
+        member.load = load.min(MOST_LOAD);
     }
 
     /// Whether a letter of the incarnation that is alive has not come before.

@@ -159,6 +159,21 @@ fn letters_of_other_incarnations_of_no_node_and_of_itself_have_no_effect() {
 }
 
 #[test]
+fn a_load_that_cannot_be_is_the_greatest() {
+    let mut engine = engine();
+    engine.handle(Event::Heard { node: 1, incarnation: 7, load: u32::MAX });
+    engine.handle(Event::Heard { node: 2, incarnation: 7, load: u32::MAX - 1 });
+    let loads = |engine: &Engine| engine.nodes().iter().map(|info| info.load).collect::<Vec<_>>();
+    let greatest = (1 << 24) - 1;
+    assert_eq!(loads(&engine), [0, greatest, greatest]);
+    // A task that is spawned on a node is added to its load.
+    for node in [1, 1, 2] {
+        request(&mut engine, Request::Spawn { place: Place::Node(node), count: 1, partition: None, job: job() });
+    }
+    assert_eq!(loads(&engine), [0, greatest, greatest]);
+}
+
+#[test]
 fn letters_beyond_the_limits_are_no_letters() {
     let lie = |letter: Letter, says: &str| {
         let envelope = Envelope { from: 7, to: 1, number: 1, letter };
