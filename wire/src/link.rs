@@ -102,9 +102,9 @@ numbers! {
 
 /// Kinds of the frames that open a link or a trunk: read whatever their version.
 pub(crate) const HELLO: u8 = 1;
+pub(crate) const TRUNK: u8 = 10;
 /// Kind of the frames that are packets.
 const PACKET: u8 = 4;
-pub(crate) const TRUNK: u8 = 10;
 
 slots! {
     Version: u8 as u8, "offered_version" @ 0, Dec;

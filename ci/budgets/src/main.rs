@@ -7,8 +7,7 @@
 
 use telegraphos_budgets::{Cluster, Sizes, perform};
 
-const USAGE: &str = "usage: operations COUNT OPERATION... [--nodes N] [--contexts N] [--queues N]; OPERATION is \
-                     store-own, store, stores, load-own, load, fetch-add, enqueue or reflected";
+const USAGE: &str = "usage: operations COUNT OPERATION... [--nodes N] [--contexts N] [--queues N]";
 
 fn main() {
     let mut args = std::env::args().skip(1);

@@ -46,18 +46,11 @@ impl Replicas {
         }
     }
 
-    /// Serves a request if it concerns a replicated page; `None` for an ordinary access. The caller has checked that
-    /// its incarnation is current.
+    /// Serves a request that may [concern](Replicas::concern) a replicated page; `None` for an ordinary access. The
+    /// caller has checked that its incarnation is current.
     pub(crate) fn serve(&mut self, below: &mut Below<'_>, source: NodeId, packet: &Packet) -> Option<Served> {
         let (at, size, right) = target(&packet.body)?;
-        let Some(replica) = self.pages.get(at.page) else {
-            return match packet.body {
-                Body::Update { .. } | Body::Join { .. } | Body::Move { .. } | Body::Leave { .. } => {
-                    Some(Served::Refused(Status::NotHome))
-                }
-                _ => None,
-            };
-        };
+        let Some(replica) = self.pages.get(at.page) else { return Some(Served::Refused(Status::NotHome)) };
         // A copy is read by its own node only; one that can be invalid is read at its home.
         let own = source == below.ctx.config.node;
         let reads = matches!(packet.body, Body::Read { .. } | Body::ReadBlock { .. });

@@ -39,7 +39,6 @@ impl Crossing<'_> {
     // ---- in ----
 
     /// A packet of a node of this switch.
-    #[inline(always)]
     pub(super) fn packet(&mut self, index: PortIndex, node: NodeId, packet: Packet) -> Result<(), Violation> {
         if packet.src != node && !bug!(AcceptForgedSource) {
             return Err(Violation::ForgedSource(packet.src));
@@ -79,7 +78,6 @@ impl Crossing<'_> {
     ///
     /// # Errors
     /// The sender holds no credit of a channel that needs one, or the block is longer than it may send.
-    #[inline]
     pub(super) fn received(&mut self, index: PortIndex, channel: Channel, packet: &Packet) -> Result<u64, Violation> {
         let bytes = packet_len(packet);
         let Some(sender) = self.neighbours.get_mut(index) else { return Ok(bytes) };
@@ -130,7 +128,6 @@ impl Crossing<'_> {
     ///
     /// # Errors
     /// It is one reply more than its sender may have waiting.
-    #[inline(always)]
     pub(super) fn pass(&mut self, index: PortIndex, queued: Queued, next: Option<Hop>) -> Result<(), Violation> {
         let (source, destination) = (queued.packet.src, queued.packet.dst);
         let class = self.routes.class_of(&queued.packet);
@@ -244,7 +241,6 @@ impl Crossing<'_> {
     }
 
     /// A packet reaches the output that it leaves by: straight on, or into its lane.
-    #[inline(always)]
     fn enter(&mut self, to: PortIndex, channel: Channel, mut queued: Queued) {
         let source = queued.packet.src;
         if !self.routes.is_trunk(to) && self.routes.index_of(source).is_none() {
@@ -362,7 +358,6 @@ impl Crossing<'_> {
     }
 
     /// A packet leaves the switch.
-    #[inline(always)]
     fn sent(&mut self, to: PortIndex, channel: Channel, port: PortId, queued: Queued) {
         let Queued { packet, members, paid } = queued;
         self.traffic.sent(to, channel.class(), &packet);
@@ -381,7 +376,6 @@ impl Crossing<'_> {
 
     /// A packet, or one copy of a multicast, has left the switch. After the last copy its credit is owed to the
     /// neighbour that it came from.
-    #[inline]
     pub(super) fn release(&mut self, paid: Option<Paid>) {
         let Some(Paid { index, channel, multicast }) = paid else { return };
         let index = usize::from(index);
