@@ -40,11 +40,11 @@ impl PacketKind {
 
     fn of(body: &Body) -> PacketKind {
         match body {
-            Body::Write { .. } => PacketKind::Write,
+            Body::Write { .. } | Body::WriteBurst { .. } => PacketKind::Write,
             Body::Update { .. } => PacketKind::Update,
             Body::Reflected { .. } => PacketKind::Reflected,
             Body::CopyAck { .. } => PacketKind::CopyAck,
-            Body::WriteAck { .. } | Body::WriteAcks { .. } => PacketKind::WriteAck,
+            Body::WriteAck { .. } | Body::WriteAcks { .. } | Body::BurstRefused { .. } => PacketKind::WriteAck,
             _ => PacketKind::Other,
         }
     }

@@ -33,6 +33,7 @@ mod schema;
 
 pub mod admin;
 mod block;
+mod burst;
 mod class;
 pub mod context;
 pub mod direct;
@@ -56,16 +57,17 @@ mod tags;
 pub mod uapi;
 pub mod window;
 
+pub use burst::{Burst, BurstStore, MAX_BURST};
 pub use class::Class;
 pub use cstruct::{CField, CStruct};
 pub use epoch::ImportEpoch;
 pub use error::Status;
-pub use packet::{AtomicOp, Block, Body, Packet, RemoteAddr, Rights};
+pub use packet::{AtomicOp, Block, Body, Packet, RemoteAddr, RemotePage, Rights};
 pub use tags::Tags;
 pub use window::{Aperture, WindowAddress, WindowLayout};
 
 /// Version of the link and packet formats; a HIB and a fabric that differ refuse each other.
-pub const PROTOCOL_VERSION: u8 = 5;
+pub const PROTOCOL_VERSION: u8 = 6;
 /// Bytes of memory that one packet of a block copy carries at most: a whole export unit. A frame with it fits into the
 /// buffer of a stream.
 pub const MAX_BLOCK: usize = UNIT as usize;

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use crate::field::{Check, Field, Kind, Tail};
 use crate::numbers::numbers;
 use crate::schema::{Malformed, Number, Record, Slot, encoded, kinds, slots};
-use crate::{Class, ImportEpoch, NodeId, PROTOCOL_VERSION, Status, Tags};
+use crate::{Burst, Class, ImportEpoch, NodeId, PROTOCOL_VERSION, Status, Tags};
 
 pub use crate::MAX_BLOCK;
 pub use crate::block::Block;
@@ -83,6 +83,22 @@ pub struct RemoteAddr {
     pub generation: u64,
 }
 
+/// A page of a remote node's exported memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RemotePage {
+    /// Export page (one unit).
+    pub page: u32,
+    /// Generation of the grant, as known to the requester.
+    pub generation: u64,
+}
+
+impl RemotePage {
+    /// The address of the byte `offset` from its start.
+    pub fn at(self, offset: u32) -> RemoteAddr {
+        RemoteAddr { page: self.page, offset, generation: self.generation }
+    }
+}
+
 /// A segment name, NUL-padded.
 pub type Name = [u8; 64];
 
@@ -146,6 +162,7 @@ slots! {
     ItsName: Box<Name> as Name, "name" @ HEADER_LEN, Text;
     Secret: [u8; 16] as [u8; 16], "secret" @ HEADER_LEN + 64, Bytes;
     ItsTags: Tags as [u8; 32], "tags" @ 16, Bytes;
+    Performed: u16 as u16, "performed" @ 48, Dec;
     UserId: u32 as u32, "uid" @ HEADER_LEN + 80, Dec;
     // Of a lookup's answer.
     Width: u8 as u8, "width" @ 2, Dec;
@@ -160,6 +177,15 @@ slots! {
         generation: u64, "generation" @ 24, Dec;
     } with {
         fn page(value: &RemoteAddr) -> Option<u32> {
+            Some(value.page)
+        }
+    };
+    /// A page.
+    On: RemotePage {
+        page: u32, "page" @ 16, Dec;
+        generation: u64, "generation" @ 24, Dec;
+    } with {
+        fn page(value: &RemotePage) -> Option<u32> {
             Some(value.page)
         }
     };
@@ -200,6 +226,32 @@ impl Slot for Bytes {
     #[inline]
     fn tail_len(value: &Block) -> usize {
         value.len()
+    }
+}
+
+/// The stores of a burst, behind the header.
+struct Stores;
+
+impl Slot for Stores {
+    type Value = Burst;
+    const FIELDS: &'static [Field] = Length::FIELDS;
+    const TAIL: Tail = Tail::Block;
+
+    fn put(value: &Burst, fixed: &mut [u8]) {
+        (value.bytes() as u32).write(&mut fixed[BLOCK_LENGTH..]);
+    }
+
+    fn get(bytes: &[u8]) -> Result<Burst, Malformed> {
+        Burst::from_bytes(bytes.get(HEADER_LEN..).unwrap_or_default()).map_err(Malformed::Packet)
+    }
+
+    fn extend(value: &Burst, out: &mut Vec<u8>) {
+        value.append(out);
+    }
+
+    #[inline]
+    fn tail_len(value: &Burst) -> usize {
+        value.bytes()
     }
 }
 
@@ -388,6 +440,19 @@ kinds! {
         /// The generation of its grant there.
         generation: u64 = NewGeneration,
     };
+    /// Several stores of an import to one export page, which are performed in their order: as a [`Body::Write`] for
+    /// each, except that they are one request, which one reply answers. That is a [`Body::WriteAck`] if all are
+    /// performed, and else a [`Body::BurstRefused`].
+    WriteBurst = 16 "write-burst", REQUEST, HEADER_LEN, None {
+        /// The page.
+        on: RemotePage = On,
+        /// The requester's context.
+        context: u16 = Context,
+        /// Its import.
+        epoch: ImportEpoch = Epoch,
+        /// The stores; 12 bytes each: data (8), offset in the page (2), size (1), a zero.
+        stores: Burst = Stores,
+    };
     /// A write was performed or an element appended, or it was refused.
     WriteAck = 0x81 "write-ack", REPLY, HEADER_LEN, None {
         /// Result.
@@ -450,6 +515,14 @@ kinds! {
         /// of tag n of the block is bit n % 8 of byte n / 8.
         tags: Tags = ItsTags,
     };
+    /// A burst was not performed as a whole: its first stores were, the next one was refused, and the others were
+    /// because of it ([`Status::Cut`]), or for the same reason if that is [`Status::Reset`].
+    BurstRefused = 0x89 "burst-refused", REPLY, HEADER_LEN, None {
+        /// Why the first store that was not performed was refused.
+        status: Status = ItsStatus,
+        /// Number of stores performed.
+        performed: u16 = Performed,
+    };
 }
 
 impl Body {
@@ -483,6 +556,7 @@ impl Body {
             | Body::Move { .. }
             | Body::Leave { .. } => Body::WriteAck { status },
             Body::Reflected { .. } | Body::Fill { .. } | Body::Rehome { .. } => Body::CopyAck { status },
+            Body::WriteBurst { .. } => Body::BurstRefused { status, performed: 0 },
             Body::Reserve { .. } => Body::ReserveReply { status, holds: 0 },
             Body::Read { .. } => Body::ReadReply { status, data: u64::MAX },
             Body::Atomic { .. } => Body::AtomicReply { status, data: u64::MAX },
@@ -497,6 +571,7 @@ impl Body {
             | Body::BlockReply { .. }
             | Body::CopyAck { .. }
             | Body::WriteAcks { .. }
+            | Body::BurstRefused { .. }
             | Body::ReserveReply { .. } => return None,
         })
     }
@@ -555,8 +630,9 @@ pub struct Packet {
     pub body: Body,
 }
 
+/// Checks that an access has 1, 2, 4 or 8 bytes and lies, aligned, within one unit.
 #[inline]
-fn check_access(offset: u32, size: u8) -> Result<(), PacketError> {
+pub(crate) fn check_access(offset: u32, size: u8) -> Result<(), PacketError> {
     if !matches!(size, 1 | 2 | 4 | 8) {
         return Err(PacketError::Size(size));
     }
@@ -655,6 +731,7 @@ impl Packet {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::BurstStore;
     use proptest::prelude::*;
 
     /// What a packet of any kind can carry: any bytes in its fields, of those that its check admits, and a short block.
@@ -674,7 +751,16 @@ mod tests {
             if kind.check != Check::None {
                 (8 * (u32::read(&bytes, 20) % 0x1f00)).write(&mut bytes[20..]);
             }
-            if kind.tail == Tail::Block {
+            if kind.name == "write-burst" {
+                let store = |(n, byte): (usize, &u8)| BurstStore {
+                    data: u64::from(*byte) << (n % 56),
+                    offset: 8 * u16::from(*byte),
+                    size: 1 << (pick % 4),
+                };
+                let burst = Burst::new(block.iter().enumerate().map(store)).unwrap();
+                (burst.bytes() as u32).write(&mut bytes[BLOCK_LENGTH..]);
+                burst.append(&mut bytes);
+            } else if kind.tail == Tail::Block {
                 (block.len() as u32).write(&mut bytes[BLOCK_LENGTH..]);
                 bytes.extend(block);
             }

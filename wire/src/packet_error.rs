@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Why bytes are not a packet.
 
+use crate::burst::MAX_BURST;
 use crate::{MAX_BLOCK, PROTOCOL_VERSION};
 
 /// Why bytes are not a packet.
@@ -36,6 +37,12 @@ pub enum PacketError {
         offset: u32,
         /// Its length.
         length: u32,
+    },
+    /// A burst of no stores, of more than [`MAX_BURST`], or with a part of one.
+    #[error("burst of {bytes} bytes: expected 1 to {MAX_BURST} stores of 12")]
+    Burst {
+        /// Bytes of all stores.
+        bytes: usize,
     },
     /// An acknowledgement of no request.
     #[error("acknowledgement of no request: expected at least one tag")]

@@ -422,7 +422,7 @@ macro_rules! kinds {
         }
 
         impl $crate::schema::Record for $type {
-            #[inline]
+            #[inline(always)]
             fn length(&self) -> usize {
                 match self {
                     $($type::$variant $({ $($field),* })? $(($whole))? => {

@@ -2,10 +2,10 @@
 //! One board with the memory of its guest, driven as the server drives it (`device/server/src/board.rs`, `shell.rs`):
 //! memory steps are performed in place, and what a turn sends is encoded at its end.
 
-use telegraphos_device_core::{Action, Event, Hib, HibConfig};
+use telegraphos_device_core::{Action, Event, Hib, HibConfig, WindowStore};
 use telegraphos_testkit::world::{Kernel, Memory};
-use telegraphos_wire::NodeId;
 use telegraphos_wire::link::Frame;
+use telegraphos_wire::{MAX_BURST, NodeId};
 
 /// A board and its guest's memory.
 pub(crate) struct Board {
@@ -23,6 +23,8 @@ pub(crate) struct Board {
     pub(crate) more: bool,
     frames: Vec<Frame>,
     actions: Vec<Action>,
+    /// Stores to the window that the core has not been passed.
+    stores: Vec<WindowStore>,
 }
 
 impl Board {
@@ -38,6 +40,7 @@ impl Board {
             more: false,
             frames: Vec::new(),
             actions: Vec::new(),
+            stores: Vec::with_capacity(MAX_BURST),
         }
     }
 
@@ -83,9 +86,26 @@ impl Board {
         self.input.clear();
     }
 
+    /// A store of the guest to the window.
+    pub(crate) fn take_store(&mut self, store: WindowStore) {
+        self.stores.push(store);
+        if self.stores.len() == MAX_BURST || self.hib.is_nearly_full_with(self.stores.len() as u32) {
+            self.pass_stores();
+        }
+    }
+
     pub(crate) fn feed(&mut self, event: Event) {
         self.hib.handle(event, &mut self.actions);
         self.perform();
+    }
+
+    /// Passes the stores, before another access of the guest and when there is none.
+    pub(crate) fn pass_stores(&mut self) {
+        if !self.stores.is_empty() {
+            self.hib.stores(&self.stores, &mut self.actions);
+            self.stores.clear();
+            self.perform();
+        }
     }
 
     fn perform(&mut self) {

@@ -3,7 +3,7 @@
 //! a segment, a replicated page whose home is the first node, and a queue of the last.
 
 use crate::board::Board;
-use telegraphos_device_core::{Event, HibConfig};
+use telegraphos_device_core::{Bar, Event, HibConfig, WindowStore};
 use telegraphos_fabric_core::{Action, Event as SwitchEvent, Switch, SwitchConfig, UNLIMITED};
 use telegraphos_testkit::world::commands::{publish, replica_set};
 use telegraphos_testkit::world::{Driver, Kernel, Memory};
@@ -124,8 +124,17 @@ impl Cluster {
         let board = &mut self.boards[board];
         board.begin_turn(self.now);
         for event in events {
-            board.feed(event);
+            match event {
+                Event::Write { bar: Bar::Window, offset, size, data } => {
+                    board.take_store(WindowStore { offset, size, data });
+                }
+                event => {
+                    board.pass_stores();
+                    board.feed(event);
+                }
+            }
         }
+        board.pass_stores();
         board.feed(Event::IntakeDry);
         board.end_turn();
         self.settle();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stores of one node to another while the ring between them is withdrawn and offered again, as a model: the two real
+//! Stores of one node to another, one by one and as bursts, while the ring between them is withdrawn and offered again, as a model: the two real
 //! boards, every interleaving.
 //!
 //! Real: the boards ([`Hib`]), from a store's arrival at the window to the step in guest memory. Modelled: the network,
@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use telegraphos_device_core::{Action, Bar, Bug, Event, Hib, RingAction, RingEvent, Step, StepResult};
+use telegraphos_device_core::{Action, Bug, Event, Hib, RingAction, RingEvent, Step, StepResult, WindowStore};
 use telegraphos_testkit::world::commands::{context_open, grant_set, import_pages};
 use telegraphos_testkit::world::{ADMIN, Cluster, Driver, EXPORTS, STATUS_PAGES};
 use telegraphos_wire::regs::Register;
@@ -41,6 +41,8 @@ enum Frame {
 pub(crate) enum Happens {
     /// Node 0's processor stores the next number.
     Store,
+    /// The next two, and its board gets both at once: a burst.
+    Burst,
     /// The oldest packet of a class arrives from this node by the switch.
     Switch(NodeId, usize),
     /// The oldest frame of the ring arrives from this node.
@@ -116,13 +118,30 @@ impl State {
 
     /// Lets a board handle an event, and performs all its steps at once. The network takes each packet at once.
     fn event(&mut self, id: NodeId, event: Event) {
-        let (at, mut events) = (usize::from(id), VecDeque::from([event]));
-        while let Some(event) = events.pop_front() {
-            let mut actions = Vec::new();
-            self.hibs[at].handle(event, &mut actions);
+        let mut actions = Vec::new();
+        self.hibs[usize::from(id)].handle(event, &mut actions);
+        self.act(id, actions);
+    }
+
+    /// The next stores of node 0's processor, so many, which its board gets at once.
+    fn store(&mut self, count: u64) -> Option<()> {
+        let layout = self.hibs[0].config().window;
+        let offset = layout.encode(WindowAddress { aperture: Aperture::Plain, node: 1, offset: 0 })?;
+        let numbers = self.stored + 1..=self.stored + count;
+        let stores: Vec<_> = numbers.map(|data| WindowStore { offset, size: 8, data }).collect();
+        self.stored += count;
+        let mut actions = Vec::new();
+        self.hibs[0].stores(&stores, &mut actions);
+        self.act(0, actions);
+        Some(())
+    }
+
+    fn act(&mut self, id: NodeId, mut actions: Vec<Action>) {
+        let (at, mut events) = (usize::from(id), VecDeque::new());
+        loop {
             // Each event is a turn of its own.
             self.hibs[at].end_turn(&mut actions);
-            for action in actions {
+            for action in actions.drain(..) {
                 match action {
                     Action::Send(packet) => {
                         let class = packet.class();
@@ -143,10 +162,16 @@ impl State {
                         }
                         events.push_back(Event::StepDone { step, result: StepResult::Stored });
                     }
+                    Action::Step { step, op: Step::StoreBurst { stores, .. } } => {
+                        self.performed.extend(stores.iter().map(|store| store.data));
+                        events.push_back(Event::StepDone { step, result: StepResult::Stored });
+                    }
                     Action::Step { op, .. } => panic!("unexpected action of the board: {op:?}"),
                     _ => {}
                 }
             }
+            let Some(event) = events.pop_front() else { return };
+            self.hibs[at].handle(event, &mut actions);
         }
     }
 }
@@ -160,6 +185,9 @@ impl Handover {
     fn all(&self, state: &State, out: &mut Vec<Happens>) {
         if state.stored < self.stores {
             out.push(Happens::Store);
+        }
+        if state.stored + 1 < self.stores {
+            out.push(Happens::Burst);
         }
         let wires = state.wires.iter().filter(|(_, packets)| !packets.is_empty());
         out.extend(wires.map(|((from, class), _)| Happens::Switch(*from, *class)));
@@ -189,13 +217,8 @@ impl Model for Handover {
     fn next_state(&self, last: &State, action: Happens) -> Option<State> {
         let mut state = last.clone();
         match action {
-            Happens::Store => {
-                state.stored += 1;
-                let layout = state.hibs[0].config().window;
-                let offset = layout.encode(WindowAddress { aperture: Aperture::Plain, node: 1, offset: 0 })?;
-                let data = state.stored;
-                state.event(0, Event::Write { bar: Bar::Window, offset, size: 8, data });
-            }
+            Happens::Store => state.store(1)?,
+            Happens::Burst => state.store(2)?,
             Happens::Switch(from, class) => {
                 let packet = state.wires.get_mut(&(from, class))?.pop_front()?;
                 if packet.class() == Class::Request && self.by_ring.load(Ordering::Relaxed) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the tests say often.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use telegraphos_agent::Figure;
-use telegraphos_cluster::{Cluster, Guest, GuestCommand, Running};
+use telegraphos_cluster::{Cluster, Guest, GuestCommand, Output, OutputLine, Running};
 use telegraphos_wire::regs::Register;
 
 /// No wait of a test is longer for what takes some seconds at most on a machine that has nothing else to do: it says
@@ -34,6 +34,21 @@ impl Start for GuestCommand {
 
     fn until_begins(self, with: &str) -> Result<Running> {
         Ok(self.spawn_until(LIMIT, |said| said.starts_with(with))?)
+    }
+}
+
+/// Waits for the end of a program with many steps, each of which writes a line: within [`LIMIT`] of the one before,
+/// however many there are.
+pub(crate) fn step_by_step(mut program: Running) -> Result<Output> {
+    let (mut stdout, mut stderr) = (String::new(), String::new());
+    while let Some(line) = program.next_line(LIMIT)? {
+        let to = if matches!(line, OutputLine::Stdout(_)) { &mut stdout } else { &mut stderr };
+        *to += line.text();
+        to.push('\n');
+    }
+    match program.ended() {
+        Some(status) => Ok(Output { status, stdout, stderr }),
+        None => bail!("no line within {LIMIT:?} of the last one; until then:\n{stdout}{stderr}"),
     }
 }
 

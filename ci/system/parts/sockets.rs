@@ -3,7 +3,7 @@
 //! `tg-sockets`; and what one in C takes, beside the layers below.
 
 use crate::deaths::{all_of, told};
-use crate::help::{LIMIT, Start, plug};
+use crate::help::{LIMIT, Start, plug, step_by_step};
 use crate::{c, processes};
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
@@ -91,7 +91,7 @@ fn cases(
     let (client, at) = (cluster.node(0), cluster.node(1));
     let server = server(at, expected, preloaded[1], port)?;
     let client = client.argv(&words(expected, preloaded[0], &[&["node1", port], cases].concat()));
-    let output = client.limit(LIMIT).run()?;
+    let output = step_by_step(client.spawn()?)?;
     let served = server.wait_for(LIMIT)?;
     let right = all_right(&output, count) && served.status.success();
     ensure!(right, "not {count} cases are right: {}{}{}", output.stdout, output.stderr, served.stderr);

@@ -109,9 +109,12 @@ impl Answers {
 
     /// Records the reply to a request: a refused store makes every later store of its epoch refused.
     pub(crate) fn note_reply(&mut self, packet: &Packet, body: &Body) {
-        let (Body::WriteAck { status }, Some(epoch)) = (body, packet.body.epoch()) else { return };
+        let (Body::WriteAck { status } | Body::BurstRefused { status, .. }, Some(epoch)) = (body, packet.body.epoch())
+        else {
+            return;
+        };
         let lost = match packet.body {
-            Body::Write { .. } | Body::Enqueue { .. } => !status.is_ok(),
+            Body::Write { .. } | Body::WriteBurst { .. } | Body::Enqueue { .. } => !status.is_ok(),
             // Not lost: the copy sends it to the new home, or finds that its page has none.
             Body::Update { .. } => !matches!(status, Status::Ok | Status::NotHome | Status::Moving),
             // Atomics and blocks do not fail the stores behind them: their operation reports the error.

@@ -150,6 +150,8 @@ pub enum Bug {
     ForgetRefusal,
     /// I7, E19: an acknowledgement of several requests covers one more.
     AckTwice,
+    /// I7: a burst whose stores are performed one by one is answered with the first of them.
+    AnswerBurstEarly,
     /// Turns: what was performed in a turn is not acknowledged at its end.
     KeepAcknowledgement,
     /// I7: a refusal is sent before the acknowledgements of what was performed before it.

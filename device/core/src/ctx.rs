@@ -7,6 +7,7 @@
 use crate::admin::Admin;
 use crate::answers::{Answers, refusal};
 use crate::arrived::Charge;
+use crate::bursts::Bursts;
 use crate::config::{Bug, SHORT_BLOCK, TURN_BYTES};
 use crate::due::{Due, DueAcknowledgements};
 use crate::events::{Cause, Events, Stored};
@@ -116,6 +117,7 @@ pub(crate) struct Ctx {
     pub(crate) tables: Tables,
     pub(crate) answers: Answers,
     pub(crate) due: DueAcknowledgements,
+    pub(crate) bursts: Bursts,
     /// Statistics since the last reset; no decision depends on them.
     pub(crate) counters: Counters,
     /// Actions collected for the shell while an event is handled.
@@ -151,8 +153,8 @@ impl std::hash::Hash for Ctx {
             ..
         } = self;
         (bus_master, incarnation, resets, resetting, link, rings).hash(state);
-        let Ctx { registers, admin, events, tables, answers, due, steps, turn, .. } = self;
-        (registers, admin, events, tables, answers, due, steps, turn).hash(state);
+        let Ctx { registers, admin, events, tables, answers, due, bursts, steps, turn, .. } = self;
+        (registers, admin, events, tables, answers, due, bursts, steps, turn).hash(state);
     }
 }
 
@@ -173,6 +175,7 @@ impl Ctx {
             tables: Tables::default(),
             answers: Answers::new(&config),
             due: DueAcknowledgements::default(),
+            bursts: Bursts::default(),
             counters: Counters::default(),
             out: Vec::new(),
             follow_ups: VecDeque::new(),
@@ -317,7 +320,20 @@ impl Ctx {
 
     /// Sends the reply to a request that the responder or a queue has finished with, and records a refusal of a store.
     pub(crate) fn reply_to(&mut self, packet: &Packet, body: Body) {
-        self.before_reply(packet, &body);
+        self.note_reply(packet, &body);
+        if self.bursts.is_empty() {
+            return self.reply(packet, body);
+        }
+        let early = self.has(Bug::AnswerBurstEarly);
+        if let Some(body) = self.bursts.answer(packet, body, early) {
+            self.reply(packet, body);
+        }
+    }
+
+    /// Sends a reply, behind the acknowledgements that come before it.
+    #[inline]
+    fn reply(&mut self, packet: &Packet, body: Body) {
+        self.send_due_to(packet.src);
         let Packet { src, tag, incarnation, .. } = *packet;
         let reply = Packet { src: self.config.node, dst: src, tag, incarnation, target: 0, body };
         if self.rings.answer(packet) && !self.has(Bug::AnswerBesideRing) {
@@ -330,7 +346,7 @@ impl Ctx {
     /// The same for a get whose target was filled: its loan is beside the reply.
     #[cold]
     pub(crate) fn reply_lent(&mut self, packet: &Packet, body: Body, loan: Loan) {
-        self.before_reply(packet, &body);
+        self.send_due_to(packet.src);
         let Packet { src, tag, incarnation, .. } = *packet;
         let reply = Packet { src: self.config.node, dst: src, tag, incarnation, target: 0, body };
         if self.rings.answer(packet) && !self.has(Bug::AnswerBesideRing) {
@@ -340,14 +356,19 @@ impl Ctx {
         }
     }
 
-    /// Records a refusal of a store, and sends the acknowledgements that come before the reply to a request.
+    /// Records a refusal of a store.
     #[inline(always)]
-    fn before_reply(&mut self, packet: &Packet, body: &Body) {
+    fn note_reply(&mut self, packet: &Packet, body: &Body) {
         if !self.has(Bug::ForgetRefusal) {
             self.answers.note_reply(packet, body);
         }
+    }
+
+    /// Sends the acknowledgements that come before a reply to a node.
+    #[inline(always)]
+    fn send_due_to(&mut self, node: NodeId) {
         if !self.due.is_empty() && !self.has(Bug::PassAcknowledgement) {
-            if let Some(due) = self.due.take(packet.src) {
+            if let Some(due) = self.due.take(node) {
                 self.send_due(due);
             }
         }
@@ -374,6 +395,14 @@ impl Ctx {
     pub(crate) fn acknowledge(&mut self, packet: &Packet) {
         if packet.src == self.config.node || self.rings.brought(packet) {
             return self.reply_to(packet, Body::WriteAck { status: Status::Ok });
+        }
+        if !self.bursts.is_empty() {
+            let early = self.has(Bug::AnswerBurstEarly);
+            match self.bursts.answer(packet, Body::WriteAck { status: Status::Ok }, early) {
+                Some(Body::WriteAck { .. }) => {}
+                Some(refused) => return self.reply(packet, refused),
+                None => return,
+            }
         }
         // Without a link it would be sent by the next one.
         if self.link.is_up() {

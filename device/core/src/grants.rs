@@ -17,7 +17,7 @@ use crate::table::Table;
 use std::collections::BTreeMap;
 use telegraphos_wire::admin::Command;
 use telegraphos_wire::packet::Name;
-use telegraphos_wire::{Body, NodeId, RemoteAddr, Rights, Status, UNIT};
+use telegraphos_wire::{Body, Burst, NodeId, RemoteAddr, RemotePage, Rights, Status, UNIT};
 
 /// The grant of one export page.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -281,6 +281,25 @@ impl Grants {
         };
         let address = Grants::page_address(ctx, source, grant, at, length, right)?;
         Ok(Place { address, pieces: None })
+    }
+
+    /// The DMA address of the start of the page, modulo 2^64, if all stores of a burst are allowed and the words are
+    /// adjacent to each other in memory as they are in the page. Otherwise it may be that each of them is allowed.
+    pub(crate) fn translate_burst(&self, ctx: &Ctx, source: NodeId, on: RemotePage, stores: &Burst) -> Option<u64> {
+        let low = stores.iter().map(|store| store.offset).min()?.into();
+        let high = stores.iter().map(|store| u32::from(store.offset) + u32::from(store.size)).max()?;
+        let length = u64::from(high - low);
+        let address = match self.pages.get(on.page) {
+            Some(grant) => Grants::page_address(ctx, source, grant, &on.at(low), length, Rights::WRITE).ok()?,
+            None => {
+                let (range, offset) = self.range_for(ctx, source, &on.at(low), length, Rights::WRITE).ok()?;
+                let Place { address, pieces: None } = range.block(ctx, offset, length).ok()? else { return None };
+                address
+            }
+        };
+        let base = address.wrapping_sub(low.into());
+        // Then all words are aligned.
+        (base % 8 == 0).then_some(base)
     }
 
     /// The range of an access that its grant allows, and the offset of the access in it.

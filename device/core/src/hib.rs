@@ -15,7 +15,7 @@ use crate::responder::{Responder, is_block};
 use crate::rings::Ring;
 use crate::tables::{AfterWrite, Written};
 use crate::watch::Watches;
-use crate::{Action, Bar, Counters, Event, HibConfig, Loan, MAX_CONTEXTS, Notice, StepId, StepResult};
+use crate::{Action, Bar, Counters, Event, HibConfig, Loan, MAX_CONTEXTS, Notice, StepId, StepResult, WindowStore};
 use crate::{RingAction, RingEvent, RingViolation};
 use std::hint::black_box;
 use telegraphos_wire::admin::Command;
@@ -118,7 +118,12 @@ impl Hib {
 
     /// Returns whether so many stores wait that the shell should stop reading from the guest for a while, if it can.
     pub fn is_nearly_full(&self) -> bool {
-        self.requester.pressure.waiting >= self.ctx.config.reserve / 4
+        self.is_nearly_full_with(0)
+    }
+
+    /// The same, if so many more waited, which the shell has not passed on yet.
+    pub fn is_nearly_full_with(&self, more: u32) -> bool {
+        self.requester.pressure.waiting.saturating_add(more) >= self.ctx.config.reserve / 4
     }
 
     /// Number of stores and elements of the whole board that wait to be sent, of [`HibConfig::reserve`].
@@ -189,6 +194,35 @@ impl Hib {
             self.ctx.out.push(Action::ResetDone);
         }
         std::mem::swap(&mut self.ctx.out, out);
+    }
+
+    /// Handles stores that the guest has posted one after the other to the window, as [`Hib::handle`] handles an
+    /// [`Event::Write`] for each: with the same effects, errors and counts. Those to one page of another node leave as
+    /// one packet, which costs a fraction.
+    pub fn stores(&mut self, mut stores: &[WindowStore], out: &mut Vec<Action>) {
+        while let Some((first, others)) = stores.split_first() {
+            let burst = if others.is_empty() { 0 } else { self.burst(stores, out) };
+            stores = match burst {
+                0 => {
+                    self.handle((*first).into(), out);
+                    others
+                }
+                count => &stores[count..],
+            };
+        }
+    }
+
+    /// Accepts the first of these stores as one burst. Returns how many.
+    fn burst(&mut self, stores: &[WindowStore], out: &mut Vec<Action>) -> usize {
+        std::mem::swap(&mut self.ctx.out, out);
+        let count = self.requester.store_burst(&mut self.ctx, stores);
+        (0..count).for_each(|_| self.count_intake());
+        std::mem::swap(&mut self.ctx.out, out);
+        if count > 0 {
+            // What follows, as after any event: this one changes nothing.
+            self.handle(Event::Tick { now: self.ctx.now }, out);
+        }
+        count
     }
 
     /// Returns whether acknowledgements wait for the [end of the turn](Hib::end_turn).
@@ -491,6 +525,13 @@ impl Hib {
                     let width = |page| self.queues.width(page);
                     Served::Answer(self.grants.look_up(&self.ctx, source, &packet.body, width))
                 }
+                Body::WriteBurst { .. } => match self.start_burst(source) {
+                    true => Served::Working,
+                    false => {
+                        self.responder.unfold(&mut self.ctx, source);
+                        continue;
+                    }
+                },
                 _ if self.ctx.is_stale(packet) => Served::Refused(Status::Reset),
                 _ if self.ctx.answers.follows_refused_store(packet) => Served::Refused(Status::Cut),
                 _ if is_block(packet) && !self.ctx.may_copy(Claim::Serve(source)) => Served::Stalled,
@@ -508,6 +549,16 @@ impl Hib {
                 Served::Refused(status) => self.responder.refuse(&mut self.ctx, source, status),
             }
         }
+    }
+
+    /// Starts the first request of a source, a burst, unless its stores must be performed one by one: some of them will
+    /// be refused, or they concern a replicated page.
+    fn start_burst(&mut self, source: NodeId) -> bool {
+        let Some(packet) = self.responder.first_of(&self.ctx, source) else { return false };
+        let apart = self.ctx.is_stale(packet)
+            || self.ctx.answers.follows_refused_store(packet)
+            || self.replicas.concern(&packet.body);
+        !apart && self.responder.start(&mut self.ctx, &self.grants, source).is_ok()
     }
 
     /// Serves the first request of a source, which may concern a replicated page.
@@ -750,6 +801,7 @@ impl Hib {
         }
         self.close_ring(node, None);
         self.ctx.due.take(node);
+        self.ctx.bursts.forget(node);
         if self.requester.peers.presence.replace(node, None).is_none() {
             return;
         }

@@ -5,7 +5,7 @@ use crate::loan::{Data, LentPacket, Loan};
 use std::sync::Arc;
 use telegraphos_wire::admin::Command;
 use telegraphos_wire::link::Frame;
-use telegraphos_wire::{AtomicOp, Class, NodeId, Packet, Status};
+use telegraphos_wire::{AtomicOp, Burst, Class, NodeId, Packet, Status};
 
 /// The BAR of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -114,6 +114,25 @@ pub enum Event {
         /// Microseconds of any monotonic clock.
         now: u64,
     },
+}
+
+/// A store of the guest to the window, as one of several that it has posted one after the other
+/// ([`Hib::stores`](crate::Hib::stores)): [`Event::Write`] with [`Bar::Window`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WindowStore {
+    /// Byte offset in the BAR.
+    pub offset: u64,
+    /// Size in bytes, as for reads.
+    pub size: u32,
+    /// Value, little-endian.
+    pub data: u64,
+}
+
+impl From<WindowStore> for Event {
+    fn from(store: WindowStore) -> Event {
+        let WindowStore { offset, size, data } = store;
+        Event::Write { bar: Bar::Window, offset, size, data }
+    }
 }
 
 /// An event of the ring to a node.
@@ -235,7 +254,7 @@ impl Piece {
     }
 }
 
-/// One access to guest memory. Atomic for its size and never split, except for blocks.
+/// One access to guest memory. Atomic for its size and never split, except for blocks and bursts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
     /// Load 1, 2, 4 or 8 bytes (acquire).
@@ -252,6 +271,14 @@ pub enum Step {
         /// Size in bytes.
         size: u8,
         data: u64,
+    },
+    /// Store words one after the other, each as [`Step::Store`] does: a processor may find the first of them without
+    /// the others.
+    StoreBurst {
+        /// DMA address from which the offsets of the stores count, modulo 2^64.
+        base: u64,
+        /// The stores, aligned.
+        stores: Burst,
     },
     /// Read, modify and write 4 or 8 bytes atomically (acquire and release). Returns the previous value.
     Atomic {
@@ -314,6 +341,12 @@ pub enum StepResult {
     Lent(Option<Loan>),
     Command(Command),
     Stored,
+    /// Only the first stores of a burst are performed, as many as this: the next one failed with this status
+    /// ([`StepResult::Failed`]), and the others were not tried.
+    StoredPart {
+        stores: usize,
+        status: Status,
+    },
     /// Not performed: [`Status::MemoryFault`] (not mapped, read-only) or [`Status::PrivateMemory`] (no file
     /// descriptor).
     Failed(Status),

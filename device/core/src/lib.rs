@@ -39,6 +39,7 @@ mod access;
 mod admin;
 mod answers;
 mod arrived;
+mod bursts;
 mod by_node;
 mod config;
 mod control;
@@ -74,6 +75,7 @@ pub use config::{
 pub use counters::Counters;
 pub use hib::Hib;
 pub use interface::{
-    Action, Bar, Event, LostStore, Notice, Piece, RingAction, RingEvent, RingViolation, Step, StepId, StepResult, Token,
+    Action, Bar, Event, LostStore, Notice, Piece, RingAction, RingEvent, RingViolation, Step, StepId, StepResult,
+    Token, WindowStore,
 };
 pub use loan::{Data, LentPacket, Loan};

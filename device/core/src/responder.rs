@@ -21,6 +21,13 @@ struct Inbound {
     arrived: Arrived,
     /// The export page of the request, while it is in service.
     page: Option<u32>,
+    /// A store of a burst, of which the next one follows: the last one counts as the request.
+    followed: bool,
+}
+
+/// Stores of a request, of those that are acknowledged.
+fn stores(packet: &Packet) -> u64 {
+    if let Body::WriteBurst { stores, .. } = &packet.body { stores.len() as u64 } else { 1 }
 }
 
 /// Returns whether a request is about a block, which has bytes, or memory that is lent instead.
@@ -61,7 +68,7 @@ impl Responder {
             ctx.consumed(charge, packet.src, packet.class());
             return false;
         };
-        queue.push_back(Inbound { arrived: Arrived { packet, loan, charge }, page: None });
+        queue.push_back(Inbound { arrived: Arrived { packet, loan, charge }, page: None, followed: false });
         queue.len() == 1 || ctx.has(Bug::ServeOutOfOrder)
     }
 
@@ -77,10 +84,18 @@ impl Responder {
     }
 
     /// Starts the guest-memory step of a source's first request, an access to granted memory. The grant is checked at
-    /// this point and not on arrival, so that a revocation takes effect at once.
+    /// this point and not on arrival, so that a revocation takes effect at once. A burst fails if its stores are not
+    /// allowed, or are not one step: they are to be performed [one by one](Responder::unfold).
     pub(crate) fn start(&mut self, ctx: &mut Ctx, grants: &Grants, source: NodeId) -> Result<(), Status> {
         let request = self.inbound.existing_mut(source).and_then(VecDeque::front_mut).ok_or(Status::Invalid)?;
-        let Inbound { arrived, page } = request;
+        let Inbound { arrived, page, .. } = request;
+        if let Body::WriteBurst { on, stores, .. } = &arrived.packet.body {
+            let base = grants.translate_burst(ctx, source, *on, stores).ok_or(Status::Invalid)?;
+            *page = Some(on.page);
+            let stores = stores.clone();
+            ctx.step(Step::StoreBurst { base, stores }, StepOwner::Serve(source));
+            return Ok(());
+        }
         let loan = &arrived.loan;
         let (at, length, right) = match &arrived.packet.body {
             Body::Write { at, size, .. } => (at, u64::from(*size), Rights::WRITE),
@@ -122,11 +137,29 @@ impl Responder {
         Ok(())
     }
 
+    /// Replaces the first request of a source, a burst, by its stores, which are answered together.
+    pub(crate) fn unfold(&mut self, ctx: &mut Ctx, source: NodeId) {
+        let Some(queue) = self.inbound.existing_mut(source) else { return };
+        let Some(Inbound { arrived: Arrived { packet, charge, .. }, .. }) = queue.pop_front() else { return };
+        let Packet { src, dst, tag, incarnation, target, .. } = packet;
+        let Body::WriteBurst { on, context, epoch, stores } = &packet.body else { return };
+        ctx.bursts.begin(&packet, stores.len());
+        for (behind, store) in stores.iter().rev().enumerate() {
+            let (at, followed) = (on.at(store.offset.into()), behind > 0);
+            let body = Body::Write { at, context: *context, epoch: *epoch, size: store.size, data: store.data };
+            let packet = Packet { src, dst, tag, incarnation, target, body };
+            let charge = if followed { Charge::Nothing } else { charge };
+            queue.push_front(Inbound { arrived: Arrived { packet, loan: None, charge }, page: None, followed });
+        }
+    }
+
     /// The export page that the first request of a source, which is in service, changes; `None` if it only loads.
     pub(crate) fn changes(&self, source: NodeId) -> Option<u32> {
         let request = self.inbound[usize::from(source)].front()?;
-        let changes =
-            matches!(request.arrived.packet.body, Body::Write { .. } | Body::Atomic { .. } | Body::WriteBlock { .. });
+        let changes = matches!(
+            request.arrived.packet.body,
+            Body::Write { .. } | Body::WriteBurst { .. } | Body::Atomic { .. } | Body::WriteBlock { .. }
+        );
         request.page.filter(|_| changes)
     }
 
@@ -142,6 +175,10 @@ impl Responder {
         let _ = grants;
         let Some(request) = self.inbound[usize::from(source)].front() else { return false };
         let body = match (&request.arrived.packet.body, result) {
+            (Body::WriteBurst { .. }, StepResult::StoredPart { stores, status }) => {
+                self.refuse_part(ctx, source, stores, status);
+                return true;
+            }
             (_, StepResult::Failed(status)) => {
                 self.refuse(ctx, source, status);
                 return true;
@@ -222,6 +259,18 @@ impl Responder {
         Responder::ended(ctx, &packet);
     }
 
+    /// Refuses the first request of a source, a burst of which only the first stores have been performed.
+    fn refuse_part(&mut self, ctx: &mut Ctx, source: NodeId, performed: usize, status: Status) {
+        let Some(packet) = self.detach(ctx, source) else { return };
+        ctx.counters.served += performed as u64;
+        for later in performed as u64..stores(&packet) {
+            let status = if later == performed as u64 { status } else { Status::Cut };
+            ctx.note_refusal(source, packet.body.page(), status);
+        }
+        ctx.reply_to(&packet, Body::BurstRefused { status, performed: performed as u16 });
+        Responder::ended(ctx, &packet);
+    }
+
     /// Answers the first request of a source, which has been performed.
     pub(crate) fn answer(&mut self, ctx: &mut Ctx, source: NodeId, body: Body) {
         let Some(packet) = self.detach(ctx, source) else { return };
@@ -244,10 +293,10 @@ impl Responder {
         }
     }
 
-    /// Acknowledges the first request of a source, a store or a block, which has been performed.
+    /// Acknowledges the first request of a source, a store, a burst or a block, which has been performed.
     fn acknowledge(&mut self, ctx: &mut Ctx, source: NodeId) {
         let Some(packet) = self.detach(ctx, source) else { return };
-        ctx.counters.served += 1;
+        ctx.counters.served += stores(&packet);
         ctx.acknowledge(&packet);
         Responder::ended(ctx, &packet);
     }
@@ -263,13 +312,15 @@ impl Responder {
     /// as performed.
     pub(crate) fn detach(&mut self, ctx: &mut Ctx, source: NodeId) -> Option<Packet> {
         let queue = self.inbound.existing_mut(source)?;
-        let Inbound { arrived: request, .. } = queue.pop_front()?;
+        let Inbound { arrived: request, followed, .. } = queue.pop_front()?;
         if queue.is_empty() {
             // Restarts the ring at the same place in memory, which stays in the cache.
             queue.clear();
         }
         ctx.consumed(request.charge, source, request.packet.class());
-        ctx.count_performed(&request.packet);
+        if !followed {
+            ctx.count_performed(&request.packet);
+        }
         ctx.defer(FollowUp::Performed(source));
         Some(request.packet)
     }

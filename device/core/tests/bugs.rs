@@ -41,6 +41,7 @@ telegraphos_testkit::bug_table! {
     ShareAllCredits => "shares", "reached the healthy node";
     ForgetRefusal => "losses", "says";
     AckTwice => "acknowledgements", "E19";
+    AnswerBurstEarly => "bursts", "I7: quiet is done, and of 8 stores";
     KeepAcknowledgement => "acknowledgements", "does not acknowledge at the end of its turn";
     PassAcknowledgement => "acknowledgements", "I7: the quiet before the refused store says";
     ForgetCause => "board", "was never reported";

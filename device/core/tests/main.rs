@@ -36,6 +36,7 @@
 mod acknowledgements;
 mod board;
 mod bugs;
+mod bursts;
 mod common;
 mod events;
 mod gates;

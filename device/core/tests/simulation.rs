@@ -8,7 +8,7 @@
 
 use crate::common::{self, Cluster, Driver, grant_clear, import_clear, import_set, over_seeds, withdraw};
 use std::collections::BTreeMap;
-use telegraphos_device_core::Bug;
+use telegraphos_device_core::{Bug, WindowStore};
 use telegraphos_wire::Rights;
 use telegraphos_wire::admin::Command;
 
@@ -37,6 +37,7 @@ enum Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Operation {
     Store,
+    Stores,
     Load,
     Quiet,
     Import,
@@ -58,6 +59,8 @@ struct World {
     /// Per destination: (entries of `performed` at its last loss of memory, sessions of each source then).
     wiped: Vec<(usize, Vec<u64>)>,
     last_fault: Fault,
+    /// Stores are sometimes posted one after the other.
+    several: bool,
     cookie: u64,
     tally: BTreeMap<(Operation, Fault), u64>,
 }
@@ -86,6 +89,7 @@ impl World {
             sessions: vec![vec![Session { broken: true, ..Session::default() }; n]; n],
             wiped: vec![(0, vec![0; n]); n],
             last_fault: Fault::None,
+            several: seed % 3 > 0,
             cookie: 0,
             tally: BTreeMap::new(),
         };
@@ -120,13 +124,21 @@ impl World {
         self.count(Operation::Import);
     }
 
+    /// A store, or several that are posted one after the other.
     fn store(&mut self, src: u16, dst: u16) {
-        let session = self.session(src, dst);
-        session.issued += 1;
-        let data = value(src, session.number, session.issued);
-        let word = self.cluster.rng.below(64) as u64 * 8 + u64::from(src) * 1024;
-        self.cluster.store(src, self.cluster.address(dst, 0, word), 8, data);
-        self.count(Operation::Store);
+        let several = self.several && self.cluster.rng.percent(30);
+        let count = if several { 2 + self.cluster.rng.below(5) } else { 1 };
+        let stores: Vec<WindowStore> = (0..count)
+            .map(|_| {
+                let session = self.session(src, dst);
+                session.issued += 1;
+                let data = value(src, session.number, session.issued);
+                let word = self.cluster.rng.below(64) as u64 * 8 + u64::from(src) * 1024;
+                WindowStore { offset: self.cluster.address(dst, 0, word), size: 8, data }
+            })
+            .collect();
+        self.cluster.store_all(src, &stores);
+        self.count(if count > 1 { Operation::Stores } else { Operation::Store });
     }
 
     /// A load of the source's own last word returns what it stored there, unless the import has failed meanwhile.
@@ -304,7 +316,8 @@ fn i8_i7_prefix_of_every_session_lands_once_in_order_whatever_fails() {
     let mut tally = Tally::default();
     let Some(seeds) = over_seeds(400, 20_000, |seed| run(seed, None, &mut tally)) else { return };
     println!("{seeds} seeds of {STEPS} steps; operations after each fault:");
-    for operation in [Operation::Store, Operation::Load, Operation::Quiet, Operation::Import] {
+    use Operation::{Import, Load, Quiet, Store, Stores};
+    for operation in [Store, Stores, Load, Quiet, Import] {
         for fault in [Fault::None, Fault::Reset, Fault::Crash, Fault::LinkFlap, Fault::Revoke, Fault::Observe] {
             let count = tally.operations.get(&(operation, fault)).copied().unwrap_or(0);
             println!("  {operation:?} after {fault:?}: {count}");
@@ -324,6 +337,6 @@ fn the_simulation_sees_the_bugs() {
         (Bug::DropWhenFull, "stores performed at rest"),
         (Bug::LeaveRingAtOnce, "performed ["),
     ] {
-        common::finds(bug, check, 0..300, |seed| run(seed, Some(bug), &mut Tally::default()));
+        common::finds(bug, check, 0..1000, |seed| run(seed, Some(bug), &mut Tally::default()));
     }
 }

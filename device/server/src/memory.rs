@@ -26,8 +26,8 @@ use rustix::fs::{FileType, SealFlags};
 use rustix::io::Errno;
 use telegraphos_accounts::{Account, Shares};
 use telegraphos_device_core::{Data, Piece, Step, StepResult};
-use telegraphos_wire::Status;
 use telegraphos_wire::admin::Command;
+use telegraphos_wire::{BurstStore, Status};
 
 use self::budget::Allotment;
 pub(crate) use self::loans::bytes;
@@ -236,6 +236,7 @@ impl GuestMemory {
                 let (mapping, at) = self.find(address)?;
                 mapping.store(at, size, data).map(|()| StepResult::Stored)
             }
+            Step::StoreBurst { base, ref stores } => return Ok(self.store_burst(base, stores)),
             Step::Atomic { address, size, op, operand, compare } => {
                 let (mapping, at) = self.find(address)?;
                 mapping.atomic(at, size, op, operand, compare).map(StepResult::Loaded)
@@ -256,6 +257,26 @@ impl GuestMemory {
             }
         };
         done.ok_or(Status::MemoryFault)
+    }
+
+    /// Stores words one after the other, up to the first that cannot be stored. A release each, as
+    /// [`Step::Store`] is.
+    fn store_burst(&self, base: u64, stores: &[BurstStore]) -> StepResult {
+        // The map of the last one, which is most often that of the next.
+        let mut found: Option<(u64, &Map)> = None;
+        for (count, store) in stores.iter().enumerate() {
+            let address = base.wrapping_add(store.offset.into());
+            let near = found.filter(|(start, map)| address.wrapping_sub(*start) < map.size);
+            let stored = near.map_or_else(|| self.map_at(address), Ok).and_then(|(start, map)| {
+                found = Some((start, map));
+                let mapping = map.mapping.as_ref().ok_or(Status::PrivateMemory)?;
+                mapping.store(address - start, store.size, store.data).ok_or(Status::MemoryFault)
+            });
+            if let Err(status) = stored {
+                return StepResult::StoredPart { stores: count, status };
+            }
+        }
+        StepResult::Stored
     }
 
     /// A step on a block that lies in these parts.
@@ -281,12 +302,14 @@ impl GuestMemory {
 
     /// The mapping that holds a DMA address, and the offset in it.
     fn find(&self, address: u64) -> Result<(&Arc<Mapping>, u64), Status> {
+        let (start, map) = self.map_at(address)?;
+        map.mapping.as_ref().map(|mapping| (mapping, address - start)).ok_or(Status::PrivateMemory)
+    }
+
+    /// The map that has a DMA address, and where it starts.
+    fn map_at(&self, address: u64) -> Result<(u64, &Map), Status> {
         let (start, map) = self.maps.range(..=address).next_back().ok_or(Status::MemoryFault)?;
-        let offset = address - start;
-        if offset >= map.size {
-            return Err(Status::MemoryFault);
-        }
-        map.mapping.as_ref().map(|mapping| (mapping, offset)).ok_or(Status::PrivateMemory)
+        if address - start < map.size { Ok((*start, map)) } else { Err(Status::MemoryFault) }
     }
 }
 

@@ -460,6 +460,7 @@ impl HibServer {
                 }
             }
         }
+        self.board.pass_stores();
         let unread = client.unread;
         if !was_negotiated && self.session.negotiated() {
             info!("QEMU has connected");

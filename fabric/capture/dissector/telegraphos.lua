@@ -9,7 +9,7 @@ local proto = Proto("telegraphos", "Telegraphos")
 
 -- Where everything is: fields are { name, offset, bytes, how to show it }.
 local wire = {
-  PROTOCOL_VERSION = 5,
+  PROTOCOL_VERSION = 6,
   HEAD_LEN = 8,
   HEADER_LEN = 64,
   MAX_LEN = 73804,
@@ -104,6 +104,8 @@ wire.packets = {
     fields = { { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, { "new_generation", 32, 8, "Dec" }, { "new_page", 44, 4, "Dec" }, { "to", 48, 2, "Node" }, } },
   [15] = { name = "move", class = 1, len = 64, check = "None", tail = "None",
     fields = { { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, { "new_generation", 32, 8, "Dec" }, { "new_page", 44, 4, "Dec" }, } },
+  [16] = { name = "write-burst", class = 1, len = 64, check = "None", tail = "Block",
+    fields = { { "page", 16, 4, "Dec" }, { "generation", 24, 8, "Dec" }, { "length", 44, 4, "Dec" }, { "context", 48, 2, "Dec" }, { "import", 50, 2, "Dec" }, { "import_epoch", 52, 4, "Dec" }, } },
   [129] = { name = "write-ack", class = 3, len = 64, check = "None", tail = "None",
     fields = { { "status", 50, 2, "Status" }, } },
   [130] = { name = "read-reply", class = 3, len = 64, check = "None", tail = "None",
@@ -120,6 +122,8 @@ wire.packets = {
     fields = { { "status", 50, 2, "Status" }, } },
   [136] = { name = "write-acks", class = 3, len = 64, check = "None", tail = "None",
     fields = { { "tags", 16, 32, "Bytes" }, } },
+  [137] = { name = "burst-refused", class = 3, len = 64, check = "None", tail = "None",
+    fields = { { "performed", 48, 2, "Dec" }, { "status", 50, 2, "Status" }, } },
 }
 wire.records = {
   [240] = { name = "port-opened", len = 12, check = "None", tail = "None",

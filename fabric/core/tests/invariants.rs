@@ -14,7 +14,8 @@ use telegraphos_fabric_core::{
 use telegraphos_wire::link::{Frame, MAX_MEMBERSHIPS, Refusal};
 use telegraphos_wire::packet::MULTICAST;
 use telegraphos_wire::{
-    AtomicOp, Body, Class, MAX_BLOCK, NodeId, PROTOCOL_VERSION, Packet, Rights, STREAM_BLOCK, Status, WindowLayout,
+    AtomicOp, Body, Burst, BurstStore, Class, MAX_BLOCK, NodeId, PROTOCOL_VERSION, Packet, RemotePage, Rights,
+    STREAM_BLOCK, Status, WindowLayout,
 };
 
 /// At least 1000 schedules; PROPTEST_CASES sets more.
@@ -399,6 +400,15 @@ fn an_absent_node_is_answered_for_in_kind() {
     let at = telegraphos_wire::RemoteAddr { page: 3, offset: 8, generation: 1 };
     for (request, reply) in [
         (Body::Write { at, context: 1, epoch, size: 8, data: 5 }, Body::WriteAck { status }),
+        (
+            Body::WriteBurst {
+                on: RemotePage { page: 3, generation: 1 },
+                context: 1,
+                epoch,
+                stores: Burst::new([BurstStore { data: 5, offset: 8, size: 8 }; 2]).unwrap(),
+            },
+            Body::BurstRefused { status, performed: 0 },
+        ),
         (Body::Read { at, context: 1, size: 4 }, Body::ReadReply { status, data: u64::MAX }),
         (
             Body::Lookup { name: Box::new(name), secret: [0; 16], uid: 0, rights: Rights::READ },

@@ -7,10 +7,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use telegraphos_device_core::{Action, Bar, Event, Hib, HibConfig, Loan, RingAction, RingEvent, Step, StepId, Token};
+use telegraphos_device_core::{
+    Action, Bar, Event, Hib, HibConfig, Loan, RingAction, RingEvent, Step, StepId, Token, WindowStore,
+};
 use telegraphos_testkit::world::Memory;
 use telegraphos_wire::packet::MULTICAST;
-use telegraphos_wire::{Class, NodeId, Packet, STREAM_BLOCK, WindowLayout, regs};
+use telegraphos_wire::{Class, MAX_BURST, NodeId, Packet, STREAM_BLOCK, WindowLayout, regs};
 
 use crate::input::Input;
 
@@ -256,6 +258,9 @@ pub struct World {
     nodes: [Node; 2],
     tokens: Token,
     budget: u32,
+    /// Stores that this guest has posted to the window, one after the other.
+    posted: Vec<WindowStore>,
+    posting: Index,
 }
 
 impl World {
@@ -273,7 +278,7 @@ impl World {
             linked: false,
             now: 0,
         };
-        World { nodes: [node(0), node(1)], tokens: 0, budget: BUDGET }
+        World { nodes: [node(0), node(1)], tokens: 0, budget: BUDGET, posted: Vec::new(), posting: 0 }
     }
 
     pub fn memory(&self, at: Index) -> &[u8] {
@@ -292,6 +297,16 @@ impl World {
 
     pub fn apply(&mut self, at: Index, op: Op) {
         let at = at & 1;
+        if let Op::Write { bar: Bar::Window, offset, size, data } = op {
+            // What comes next shows which others are posted with it.
+            if at != self.posting || self.posted.len() > MAX_BURST {
+                self.pass_stores();
+            }
+            self.posting = at;
+            let offset = offset % self.size(at, Bar::Window);
+            return self.posted.push(WindowStore { offset, size: size.into(), data });
+        }
+        self.pass_stores();
         match op {
             Op::Write { bar, offset, size, data } => {
                 let offset = offset % self.size(at, bar);
@@ -468,6 +483,13 @@ impl World {
         let mut actions = Vec::new();
         self.nodes[at].hib.handle(event, &mut actions);
         self.act(at, actions);
+    }
+
+    /// The board gets the stores that its guest has posted one after the other.
+    fn pass_stores(&mut self) {
+        let mut actions = Vec::new();
+        self.nodes[self.posting].hib.stores(&std::mem::take(&mut self.posted), &mut actions);
+        self.act(self.posting, actions);
     }
 
     /// The board's server has served all that it had.

@@ -3,8 +3,8 @@
 
 use std::borrow::Cow;
 use telegraphos_device_core::{Data, Piece, Step, StepResult};
-use telegraphos_wire::Status;
 use telegraphos_wire::admin::Command;
+use telegraphos_wire::{BurstStore, Status};
 
 /// The memory of a guest, from DMA address 0 on.
 pub trait Memory {
@@ -38,6 +38,15 @@ pub trait Memory {
         let done = match step {
             Step::Load { address, size } => self.word(*address, *size).map(StepResult::Loaded),
             Step::Store { address, size, data } => self.set_word(*address, *size, *data).map(|()| StepResult::Stored),
+            Step::StoreBurst { base, stores } => {
+                let stored = |store: &&BurstStore| {
+                    self.set_word(base.wrapping_add(store.offset.into()), store.size, store.data).is_some()
+                };
+                match stores.iter().take_while(stored).count() {
+                    all if all == stores.len() => Some(StepResult::Stored),
+                    stores => Some(StepResult::StoredPart { stores, status: Status::MemoryFault }),
+                }
+            }
             Step::Atomic { address, size, op, operand, compare } => self.word(*address, *size).and_then(|old| {
                 self.set_word(*address, *size, op.apply(*size, old, *operand, *compare))?;
                 Some(StepResult::Loaded(old))

@@ -37,7 +37,8 @@ use telegraphos_fabric_core::{Action as SwitchAction, Event as SwitchEvent, Swit
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::regs::Register;
 use telegraphos_wire::{
-    Block, Body, Class, MAX_BLOCK, NodeId, Packet, Rights, STREAM_BLOCK, Status, UNIT, WindowLayout, context,
+    Block, Body, Burst, BurstStore, Class, MAX_BLOCK, NodeId, Packet, Rights, STREAM_BLOCK, Status, UNIT, WindowLayout,
+    context,
 };
 
 pub const RAM: usize = 2 << 20;
@@ -52,6 +53,8 @@ pub struct Node {
     pub ram: Vec<u8>,
     pub loans: loans::Loans,
     steps: BTreeMap<StepId, Step>,
+    /// Bursts that have begun: how many of their stores have been performed.
+    bursts: BTreeMap<StepId, usize>,
     pub reads: BTreeMap<u64, u64>,
     pub interrupts: u32,
     pub notices: Vec<Notice>,
@@ -166,6 +169,7 @@ impl Node {
             ram: vec![0; RAM],
             loans: loans::Loans::default(),
             steps: BTreeMap::new(),
+            bursts: BTreeMap::new(),
             reads: BTreeMap::new(),
             interrupts: 0,
             notices: Vec::new(),
@@ -439,9 +443,23 @@ impl Cluster {
         }
     }
 
+    /// Whatever is passed to a board, and all that it does.
+    fn with_board(&mut self, id: u16, pass: impl FnOnce(&mut Hib, &mut Vec<Action>)) {
+        let mut out = Vec::new();
+        let node = &mut self.nodes[usize::from(id)];
+        pass(&mut node.hib, &mut out);
+        if node.hib.owes_acknowledgements() && !std::mem::replace(&mut node.in_turn, true) {
+            self.ready.push(Choice::EndTurn(id));
+        }
+        self.act(id, out);
+    }
+
     fn perform(&mut self, id: u16, step: StepId) {
         let moment = self.moment;
         let op = self.nodes[usize::from(id)].steps.remove(&step).unwrap();
+        if let Step::StoreBurst { base, stores } = op {
+            return self.perform_next(id, step, base, stores);
+        }
         if let Some(result) = self.fill(id, &op) {
             return self.event(id, Event::StepDone { step, result });
         }
@@ -478,11 +496,44 @@ impl Cluster {
             }
             _ => None,
         };
-        if let (Some(changes), Some((address, bytes))) = (&mut self.changes, changed) {
-            if address >= EXPORTS {
-                changes.push(Change { node: id, address, bytes });
-            }
+        if let Some((address, bytes)) = changed {
+            self.changed(id, address, bytes);
         }
+        self.event(id, Event::StepDone { step, result });
+    }
+
+    fn changed(&mut self, node: u16, address: u64, bytes: Changed) {
+        if let Some(changes) = self.changes.as_mut().filter(|_| address >= EXPORTS) {
+            changes.push(Change { node, address, bytes });
+        }
+    }
+
+    /// Performs the next store of a burst: anything may come between it and the others.
+    fn perform_next(&mut self, id: u16, step: StepId, base: u64, stores: Burst) {
+        let moment = self.moment;
+        let node = &mut self.nodes[usize::from(id)];
+        let done = node.bursts.remove(&step).unwrap_or(0);
+        let BurstStore { offset, size, data } = stores[done];
+        let address = base.wrapping_add(offset.into());
+        let result = node.ram.perform(&Step::Store { address, size, data });
+        if result == StepResult::Stored && address >= EXPORTS {
+            node.performed.push((address, data));
+            node.history.push((moment, address, data));
+        }
+        let last = done + 1 == stores.len();
+        if result == StepResult::Stored {
+            if !last {
+                node.bursts.insert(step, done + 1);
+                node.steps.insert(step, Step::StoreBurst { base, stores });
+                self.ready.push(Choice::Perform(id, step));
+            }
+            self.changed(id, address, Changed::Word(size, data));
+        }
+        let result = match result {
+            StepResult::Failed(status) => StepResult::StoredPart { stores: done, status },
+            _ if !last => return,
+            result => result,
+        };
         self.event(id, Event::StepDone { step, result });
     }
 
@@ -742,13 +793,7 @@ impl Driver for Cluster {
     type Memory = Vec<u8>;
 
     fn event(&mut self, id: u16, event: Event) {
-        let mut out = Vec::new();
-        let node = &mut self.nodes[usize::from(id)];
-        node.hib.handle(event, &mut out);
-        if node.hib.owes_acknowledgements() && !std::mem::replace(&mut node.in_turn, true) {
-            self.ready.push(Choice::EndTurn(id));
-        }
-        self.act(id, out);
+        self.with_board(id, |hib, out| hib.handle(event, out));
     }
 
     /// Performs one possible event, chosen by the seed; false if there are none.

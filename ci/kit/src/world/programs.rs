@@ -5,7 +5,7 @@ use super::driver::{Driver, key_of};
 use super::memory::Memory;
 use super::{Cluster, EXPORTS, status_page};
 use std::ops::Range;
-use telegraphos_device_core::{Bar, Event};
+use telegraphos_device_core::{Bar, Event, WindowStore};
 use telegraphos_wire::context::{Argument, Launch, NumberedArgument, Operation};
 use telegraphos_wire::{Aperture, AtomicOp, Body, NodeId, Packet, Status, UNIT, WindowAddress, context};
 
@@ -75,6 +75,11 @@ impl Cluster {
 
     pub fn store(&mut self, id: NodeId, address: u64, size: u32, data: u64) {
         self.event(id, Event::Write { bar: Bar::Window, offset: address, size, data });
+    }
+
+    /// Stores that a process posts one after the other, as a server that finds all of them passes them on.
+    pub fn store_all(&mut self, id: NodeId, stores: &[WindowStore]) {
+        self.with_board(id, |hib, out| hib.stores(stores, out));
     }
 
     /// Stores n + 1 to word n of what is imported of a node at its first window slot.

@@ -51,11 +51,11 @@ use crate::keyed::Key;
 use crate::loan::Content;
 use crate::numbered::ones;
 use crate::page_counters::PageCounters;
-use crate::{Bar, HibConfig, LostStore, Notice, Token};
+use crate::{Bar, HibConfig, LostStore, Notice, Token, WindowStore};
 use std::collections::{BTreeSet, VecDeque};
 use telegraphos_wire::admin::Command;
 use telegraphos_wire::window::Aperture;
-use telegraphos_wire::{Body, NodeId, RemoteAddr, Rights, Status, UNIT_SHIFT};
+use telegraphos_wire::{Body, Burst, BurstStore, MAX_BURST, NodeId, RemoteAddr, Rights, Status, UNIT, UNIT_SHIFT};
 
 /// The home of a page that an export page of this node replicates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -236,6 +236,57 @@ impl Requester {
         if let Some(import) = self.imports.get_mut(number) {
             self.pressure.congest_if_full(ctx, import);
         }
+    }
+
+    /// Accepts the first of these stores as one burst, as many of them as are to one page of another node in the plain
+    /// window, if all of those are accepted and there are several. Returns how many, or 0: then the first one is to be
+    /// served [by itself](Requester::store). (A refusal by this node comes before the next store.)
+    pub(crate) fn store_burst(&mut self, ctx: &mut Ctx, stores: &[WindowStore]) -> usize {
+        let Some(first) = stores.first() else { return 0 };
+        let start = first.offset & !(UNIT - 1);
+        // What is to another page, or another aperture, is apart as far.
+        let near = stores.iter().take(MAX_BURST).take_while(|store| store.offset.wrapping_sub(start) < UNIT).count();
+        if near < 2 || ctx.has(Bug::DropWhenFull) {
+            return 0;
+        }
+        let access = WindowAccess::new(&ctx.config.window, first.offset, first.size);
+        if access.address.node == ctx.config.node {
+            return 0;
+        }
+        let Ok((number, at, _)) = self.resolve(ctx, &access, Rights::WRITE) else { return 0 };
+        let Some(import) = self.imports.get_mut(number) else { return 0 };
+        // Where the segment ends, if it ends in this page.
+        let end = import.length - (u64::from(at.page - import.page) << UNIT_SHIFT);
+        let fits = |store: &&WindowStore| {
+            let within = store.offset - start + u64::from(store.size) <= end;
+            within && access_size(store.offset, store.size).is_ok()
+        };
+        let count = stores[..near].iter().take_while(fits).count();
+        if count < 2 || import.in_error || !self.pressure.has_room_behind(ctx, import, count as u32 - 1) {
+            return 0;
+        }
+        let burst = Burst::new(stores[..count].iter().map(|store| BurstStore {
+            data: store.data & ones(store.size),
+            offset: (store.offset - start) as u16,
+            size: store.size as u8,
+        }));
+        let Ok(burst) = burst else { return 0 };
+        let node = import.node;
+        let peer = &mut self.peers.table[usize::from(node)];
+        peer.accept(Waiting::Burst { import: number, page: at.page, generation: at.generation, stores: burst });
+        ctx.counters.stores += count as u64;
+        self.pressure.waiting += count as u32;
+        import.issued += count as u64;
+        import.waiting += count as u32;
+        import.active = true;
+        for _ in 0..count {
+            self.page_counters.count(ctx, node, at.page, true);
+        }
+        self.pump(ctx, node);
+        if let Some(import) = self.imports.get_mut(number) {
+            self.pressure.congest_if_full(ctx, import);
+        }
+        count
     }
 
     /// Serves a load from the plain window. It completes when its node answers, or with all ones at the time limit.
@@ -481,19 +532,25 @@ impl Requester {
         let Some(import) = self.imports.get_mut(number) else { return };
         let queue = &mut self.peers.table[usize::from(import.node)].waiting;
         let own = import.node == ctx.config.node;
-        let (before, mut pages) = (queue.len(), BTreeSet::new());
-        queue.retain(|(_, w)| match w {
-            Waiting::Store { import, at, .. } if *import == number => {
-                // A copy here may wait for its end, to leave.
-                if own {
-                    pages.insert(at.page);
+        let (mut purged, mut pages) = (0, BTreeSet::new());
+        queue.retain(|(_, w)| {
+            match w {
+                Waiting::Store { import, at, .. } if *import == number => {
+                    purged += 1;
+                    // A copy here may wait for its end, to leave.
+                    if own {
+                        pages.insert(at.page);
+                    }
+                    false
                 }
-                false
+                Waiting::Burst { import, stores, .. } if *import == number => {
+                    purged += stores.len() as u32;
+                    false
+                }
+                _ => true,
             }
-            _ => true,
         });
         pages.into_iter().for_each(|page| ctx.defer(FollowUp::OwnEnded(page)));
-        let mut purged = (before - queue.len()) as u32;
         purged += self.send_queues.drop_waiting(import);
         if purged == 0 {
             return;

@@ -14,7 +14,7 @@ use crate::loan::Content;
 use crate::numbered::Numbered;
 use crate::rings::Way;
 use std::collections::{BTreeSet, VecDeque};
-use telegraphos_wire::{Body, Class, NodeId, RemoteAddr, Status, WindowAddress};
+use telegraphos_wire::{Body, Burst, Class, NodeId, RemoteAddr, Status, WindowAddress};
 
 /// An entry of a destination's send queue.
 #[derive(Clone, Debug, Hash)]
@@ -24,6 +24,13 @@ pub(crate) enum Waiting {
         at: RemoteAddr,
         size: u8,
         data: u64,
+    },
+    /// Stores to one page of another node, which leave as one request.
+    Burst {
+        import: u16,
+        page: u32,
+        generation: u64,
+        stores: Burst,
     },
     /// A pending request by its number in `PendingRequests`; absent there if it has timed out.
     PendingRequest {
@@ -38,7 +45,8 @@ pub(crate) enum Waiting {
     },
 }
 
-/// Size of a waiting store: the unit of the reserve ([`HibConfig::reserve`](crate::HibConfig::reserve)).
+/// Size of a waiting store: the unit of the reserve ([`HibConfig::reserve`](crate::HibConfig::reserve)). A burst has
+/// this and 16 bytes for each store: less than its stores by themselves.
 const _: () = assert!(size_of::<(u64, Waiting)>() <= 40);
 
 /// A request to the home of a replicated page that is not sent.
@@ -60,6 +68,12 @@ pub(crate) enum InFlight {
     Store {
         import: u16,
         epoch: u32,
+    },
+    /// So many stores, which are answered together.
+    Burst {
+        import: u16,
+        epoch: u32,
+        count: u16,
     },
     PendingRequest {
         number: Key,
@@ -87,7 +101,10 @@ impl InFlight {
             InFlight::Element { .. } => Window::Elements,
             InFlight::Forward { .. } => Window::Forwards,
             InFlight::Abandoned(window) => *window,
-            InFlight::Store { .. } | InFlight::PendingRequest { .. } | InFlight::Part { .. } => Window::Requests,
+            InFlight::Store { .. }
+            | InFlight::Burst { .. }
+            | InFlight::PendingRequest { .. }
+            | InFlight::Part { .. } => Window::Requests,
         }
     }
 }
@@ -269,7 +286,7 @@ impl Peers {
         ctx.link.divide(self.presence.present().into());
     }
 
-    /// Returns whether a store to this export page of a node is not sent.
+    /// Returns whether a store to this export page of this node is not sent.
     pub(crate) fn stores_to(&self, node: NodeId, page: u32) -> bool {
         let waiting = &self.table[usize::from(node)].waiting;
         waiting.iter().any(|(_, waiting)| matches!(waiting, Waiting::Store { at, .. } if at.page == page))

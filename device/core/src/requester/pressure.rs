@@ -37,11 +37,16 @@ impl Pressure {
     /// Returns whether one more store of an import may wait. Half of the reserve is divided among the open imports, so
     /// that an import does not lose stores because others have filled the reserve.
     pub(super) fn has_room(&self, ctx: &Ctx, import: &Import) -> bool {
-        let free = ctx.config.reserve.saturating_sub(self.waiting);
+        self.has_room_behind(ctx, import, 0)
+    }
+
+    /// The same, when so many other stores of the import are waiting, too.
+    pub(super) fn has_room_behind(&self, ctx: &Ctx, import: &Import, others: u32) -> bool {
+        let free = ctx.config.reserve.saturating_sub(self.waiting).saturating_sub(others);
         if ctx.has(Bug::ShareWholeReserve) {
             return free > 0;
         }
-        self.reserve.admits(free.into(), import.waiting.into())
+        self.reserve.admits(free.into(), (import.waiting + others).into())
     }
 
     /// Marks an import with too many waiting stores as congested.
@@ -52,12 +57,12 @@ impl Pressure {
         }
     }
 
-    /// Uncounts a waiting store of an import, and ends the import's congestion if few are left. Returns the import's
+    /// Uncounts waiting stores of an import, and ends the import's congestion if few are left. Returns the import's
     /// context.
-    pub(super) fn uncount(&mut self, ctx: &mut Ctx, import: Option<&mut Import>) -> u16 {
-        self.waiting -= 1;
+    pub(super) fn uncount(&mut self, ctx: &mut Ctx, import: Option<&mut Import>, count: u32) -> u16 {
+        self.waiting -= count;
         let Some(import) = import else { return 0 };
-        import.waiting -= 1;
+        import.waiting -= count;
         if import.congested && import.waiting <= ctx.config.clear_at {
             import.congested = false;
             if !import.throttled {

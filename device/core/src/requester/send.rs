@@ -16,7 +16,7 @@ use crate::rings::Way;
 use crate::{LostStore, Notice};
 use std::collections::VecDeque;
 use telegraphos_wire::admin::Completion;
-use telegraphos_wire::{Body, Class, ImportEpoch, NodeId, Packet, RemoteAddr, Status};
+use telegraphos_wire::{Body, Class, ImportEpoch, NodeId, Packet, RemoteAddr, RemotePage, Status};
 
 impl Requester {
     // ---- requests and elements that wait to be sent ----
@@ -129,9 +129,16 @@ impl Requester {
                     // Waiting stores belong to the current epoch: the refusal that ends an epoch purges the waiting
                     // ones.
                     let epoch = ImportEpoch { import, epoch: open.as_ref().map_or(0, |open| open.epoch) };
-                    let context = self.pressure.uncount(ctx, open);
+                    let context = self.pressure.uncount(ctx, open, 1);
                     let body = Body::Write { at, context, epoch, size, data };
                     (body, None, InFlight::Store { import, epoch: epoch.epoch })
+                }
+                Waiting::Burst { import, page, generation, stores } => {
+                    let (open, count) = (self.imports.get_mut(import), stores.len() as u16);
+                    let epoch = ImportEpoch { import, epoch: open.as_ref().map_or(0, |open| open.epoch) };
+                    let context = self.pressure.uncount(ctx, open, count.into());
+                    let body = Body::WriteBurst { on: RemotePage { page, generation }, context, epoch, stores };
+                    (body, None, InFlight::Burst { import, epoch: epoch.epoch, count })
                 }
                 Waiting::PendingRequest { number, content } => {
                     let (body, _) = self.bodies.take(content);
@@ -170,7 +177,7 @@ impl Requester {
         send_queue.unacknowledged += 1;
         let (context, epoch) = (send_queue.context, send_queue.epoch);
         let import = send_queue.import.and_then(|number| self.imports.get_mut(number));
-        self.pressure.uncount(ctx, import);
+        self.pressure.uncount(ctx, import, 1);
         let after = self.peers.table[usize::from(node)].requests_sent;
         let body = Body::Enqueue { at, context, epoch, size, data, after };
         self.transmit(ctx, node, body, None, InFlight::Element { send_queue: key, epoch: epoch.epoch }, way);
@@ -223,7 +230,7 @@ impl Requester {
     fn uncount_waiting_forward(&mut self, ctx: &mut Ctx, import: Option<(u16, u64)>) {
         let Some((number, opening)) = import else { return };
         let import = self.imports.get_mut(number).filter(|import| import.opening == opening);
-        self.pressure.uncount(ctx, import);
+        self.pressure.uncount(ctx, import, 1);
     }
 
     // ---- replies ----
@@ -243,6 +250,17 @@ impl Requester {
             }
             (InFlight::Store { import, epoch }, Body::WriteAck { status }) => {
                 self.store_finished(ctx, import, epoch, status);
+            }
+            (InFlight::Burst { import, count, .. }, Body::WriteAck { status: Status::Ok }) => {
+                self.finish_stores(ctx, import, count);
+            }
+            (InFlight::Burst { import, epoch, count }, body) => {
+                let (status, performed) = match body {
+                    Body::BurstRefused { status, performed } if !status.is_ok() => (status, performed),
+                    // All of it counts as lost.
+                    _ => (Status::Invalid, 0),
+                };
+                self.burst_refused(ctx, ImportEpoch { import, epoch }, count, performed, status);
             }
             // A store with a reply of the wrong kind counts as lost.
             (InFlight::Store { import, epoch }, _) => self.store_finished(ctx, import, epoch, Status::Invalid),
@@ -358,6 +376,24 @@ impl Requester {
         self.progressed(ctx, number);
     }
 
+    /// So many stores or elements of an import have been performed, or are lost with their node.
+    fn finish_stores(&mut self, ctx: &mut Ctx, number: u16, count: u16) {
+        let Some(import) = self.imports.get_mut(number) else { return };
+        import.finished += u64::from(count);
+        self.progressed(ctx, number);
+    }
+
+    /// Handles the refusal of a burst of `count` stores, of which `performed` were performed.
+    fn burst_refused(&mut self, ctx: &mut Ctx, of: ImportEpoch, count: u16, performed: u16, status: Status) {
+        let performed = performed.min(count - 1);
+        self.finish_stores(ctx, of.import, performed);
+        let later = if status == Status::Reset { status } else { Status::Cut };
+        for refused in performed..count {
+            let status = if refused == performed { status } else { later };
+            self.store_finished(ctx, of.import, of.epoch, status);
+        }
+    }
+
     /// Handles the acknowledgement or refusal of an element.
     fn element_finished(&mut self, ctx: &mut Ctx, key: Key, epoch: u32, status: Status) {
         let Some(send_queue) = self.send_queues.table.get_mut(key) else { return };
@@ -416,7 +452,7 @@ impl Requester {
                 waiting.push(part(*operation, *offset));
                 false
             }
-            Waiting::Store { .. } => true,
+            Waiting::Store { .. } | Waiting::Burst { .. } => true,
         });
         for (_, WaitingForward { number, import, .. }) in std::mem::take(&mut peer.forwards) {
             self.uncount_waiting_forward(ctx, import);
@@ -433,11 +469,12 @@ impl Requester {
                     if let Some(send_queue) = self.send_queues.table.get_mut(send_queue) {
                         send_queue.unacknowledged = send_queue.unacknowledged.saturating_sub(1);
                         if let Some(number) = send_queue.import {
-                            self.count_lost(ctx, number);
+                            self.finish_stores(ctx, number, 1);
                         }
                     }
                 }
-                InFlight::Store { import, .. } => self.count_lost(ctx, import),
+                InFlight::Store { import, .. } => self.finish_stores(ctx, import, 1),
+                InFlight::Burst { import, count, .. } => self.finish_stores(ctx, import, count),
                 InFlight::PendingRequest { number } => ended.extend(self.fail_pending(ctx, number, status)),
                 InFlight::Part { operation, offset } => ended.push(part(operation, offset)),
                 InFlight::Forward { number } => ended.push(forward(number)),
@@ -457,14 +494,6 @@ impl Requester {
         }
         self.kill_imports(ctx, node, status);
         ended
-    }
-
-    /// A store or element in flight is lost with its node; it counts as finished.
-    fn count_lost(&mut self, ctx: &mut Ctx, number: u16) {
-        if let Some(import) = self.imports.get_mut(number) {
-            import.finished += 1;
-        }
-        self.progressed(ctx, number);
     }
 
     // ---- receive credits ----

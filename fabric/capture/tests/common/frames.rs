@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use telegraphos_wire::link::{Frame, MAX_LAYERS, Refusal};
 use telegraphos_wire::packet::{MULTICAST, NO_NODE};
 use telegraphos_wire::{
-    AtomicOp, Block, Body, Class, ImportEpoch, MAX_BLOCK, NodeId, PROTOCOL_VERSION, Packet, RemoteAddr, Rights, Status,
-    Tags, WindowLayout,
+    AtomicOp, Block, Body, Burst, BurstStore, Class, ImportEpoch, MAX_BLOCK, MAX_BURST, NodeId, PROTOCOL_VERSION,
+    Packet, RemoteAddr, RemotePage, Rights, Status, Tags, WindowLayout,
 };
 
 use telegraphos_testkit::Rng;
@@ -184,6 +184,18 @@ fn packet_fields(packet: &Packet, fields: &mut Fields) {
             put("length", data.len() as u64);
             block = Some(data);
         }
+        Body::WriteBurst { on, context, epoch, stores } => {
+            import(&mut put, epoch);
+            put("page", on.page.into());
+            put("generation", on.generation);
+            put("context", (*context).into());
+            put("length", 12 * stores.len() as u64);
+            let bytes = |store: &BurstStore| {
+                let [low, high] = store.offset.to_le_bytes();
+                [&store.data.to_le_bytes()[..], &[low, high, store.size, 0]].concat()
+            };
+            fields.insert("block", Value::Bytes(stores.iter().flat_map(bytes).collect()));
+        }
         Body::Enqueue { at, context, epoch, size, data, after } => {
             import(&mut put, epoch);
             address(&mut put, at);
@@ -240,6 +252,10 @@ fn packet_fields(packet: &Packet, fields: &mut Fields) {
             put("length", data.len() as u64);
             block = Some(data);
         }
+        Body::BurstRefused { status, performed } => {
+            put("status", *status as u64);
+            put("performed", (*performed).into());
+        }
         Body::ReserveReply { status, holds } => {
             put("status", *status as u64);
             put("holds", (*holds).into());
@@ -283,7 +299,7 @@ pub(crate) fn name(frame: &Frame) -> &'static str {
 }
 
 /// Kinds of bodies that [`body`] makes.
-pub(crate) const BODIES: u64 = 23;
+pub(crate) const BODIES: u64 = 25;
 /// Kinds of frames that [`frame`] makes.
 pub(crate) const FRAMES: u64 = 18;
 
@@ -346,6 +362,14 @@ pub(crate) fn body(kind: u64, random: &mut Rng) -> Body {
             (0..random.below(20)).for_each(|_| tags.insert(random.next() as u32));
             Body::WriteAcks { tags }
         }
+        22 => {
+            let store =
+                |_| BurstStore { data: random.next(), offset: (8 * random.below(0x2000)) as u16, size: size as u8 };
+            let stores: Vec<_> = (0..length.min(MAX_BURST as u64)).map(store).collect();
+            let on = RemotePage { page: small, generation: data };
+            Body::WriteBurst { on, context, epoch, stores: Burst::new(stores).unwrap() }
+        }
+        23 => Body::BurstRefused { status, performed: context },
         _ => Body::LookupReply {
             status,
             page: small,

@@ -4,8 +4,8 @@
 use telegraphos_wire::link::{Frame, Refusal};
 use telegraphos_wire::packet::MULTICAST;
 use telegraphos_wire::{
-    AtomicOp, Body, Class, ImportEpoch, PROTOCOL_VERSION, Packet, RemoteAddr, Rights, STREAM_BLOCK, Status, Tags,
-    WindowLayout,
+    AtomicOp, Body, Burst, BurstStore, Class, ImportEpoch, PROTOCOL_VERSION, Packet, RemoteAddr, RemotePage, Rights,
+    STREAM_BLOCK, Status, Tags, WindowLayout,
 };
 
 pub(super) fn name(text: &str) -> [u8; 64] {
@@ -27,6 +27,12 @@ fn bodies() -> Vec<Body> {
         Body::Atomic { at, context, epoch, size: 8, op: AtomicOp::CompareSwap, operand: 2, compare: 1 },
         Body::ReadBlock { at, context, length: 4096 },
         Body::WriteBlock { at, context, epoch, data: [0x5a; 100].into() },
+        Body::WriteBurst {
+            on: RemotePage { page: 3, generation: 0x1000_0001 },
+            context,
+            epoch,
+            stores: Burst::new((0..3).map(|n| BurstStore { data: n.into(), offset: 8 * n, size: 8 })).unwrap(),
+        },
         Body::Enqueue { at: RemoteAddr { offset: 0, ..at }, context, epoch, size: 4, data: 9, after: 4 },
         Body::Reserve { at, imports: 1 },
         Body::Update { at, context, epoch, size: 2, data: 0xffff },
@@ -39,6 +45,7 @@ fn bodies() -> Vec<Body> {
         Body::CopyAck { status },
         Body::WriteAck { status: Status::NotGranted },
         Body::WriteAcks { tags },
+        Body::BurstRefused { status: Status::Bounds, performed: 2 },
         Body::ReadReply { status, data: 1 },
         Body::AtomicReply { status, data: 2 },
         Body::BlockReply { status, data: [3; 32].into() },
