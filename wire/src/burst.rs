@@ -5,14 +5,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Deref;
 
-use crate::packet::check_access;
+use crate::access::check_access;
 use crate::packet_error::PacketError;
 use crate::schema::Number;
-
-/// Stores of a burst, at most.
-pub const MAX_BURST: usize = 64;
-/// Bytes of a store in a packet: `data`, `offset` (2 bytes), `size`, a zero.
-const STORE_LEN: usize = 12;
+use crate::{MAX_BURST, STORE_LEN};
 
 /// One store of a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,6 +18,7 @@ pub struct BurstStore {
     /// Bytes from the start of the export page, a multiple of `size`.
     pub offset: u16,
     /// Bytes: 1, 2, 4 or 8.
+    /// 1, 2, 4 or 8.
     pub size: u8,
 }
 

@@ -74,6 +74,9 @@ pub enum Check {
     Word,
     /// `length` is 1 to [`MAX_BLOCK`](crate::MAX_BLOCK), and the block within one unit from `offset`.
     Block,
+    /// The block is 1 to [`MAX_BURST`](crate::MAX_BURST) stores of [`STORE_LEN`](crate::STORE_LEN) bytes: data (8),
+    /// offset (2), size (1), and a byte that is ignored; each is as in an [`Check::Access`].
+    Burst,
 }
 
 /// One kind of frame or packet.

@@ -42,6 +42,8 @@ pub const CONSTANTS: &[(&str, u64)] = &[
     ("HEADER_LEN", HEADER_LEN as u64),
     ("MAX_LEN", link::MAX_LEN as u64),
     ("MAX_BLOCK", MAX_BLOCK as u64),
+    ("MAX_BURST", crate::MAX_BURST as u64),
+    ("STORE_LEN", crate::STORE_LEN as u64),
     ("MAX_MEMBERS", link::MAX_MEMBERS as u64),
     ("MAX_LAYERS", link::MAX_LAYERS as u64),
     ("RING_SIDES", link::RING_SIDES as u64),

@@ -31,6 +31,7 @@ mod cstruct;
 mod numbers;
 mod schema;
 
+mod access;
 pub mod admin;
 mod block;
 mod burst;
@@ -57,7 +58,7 @@ mod tags;
 pub mod uapi;
 pub mod window;
 
-pub use burst::{Burst, BurstStore, MAX_BURST};
+pub use burst::{Burst, BurstStore};
 pub use class::Class;
 pub use cstruct::{CField, CStruct};
 pub use epoch::ImportEpoch;
@@ -74,6 +75,10 @@ pub const MAX_BLOCK: usize = UNIT as usize;
 /// The same between nodes that are not both linked to their fabric in memory: what is sent behind a block waits for it.
 /// [`Frame::NodeUp`](link::Frame::NodeUp) names the limit that is in force.
 pub const STREAM_BLOCK: usize = 8192;
+/// Stores of a burst, at most.
+pub const MAX_BURST: usize = 64;
+/// Bytes of a store in a burst's packet: data (8), offset (2), size (1), and one that is ignored.
+pub const STORE_LEN: usize = 12;
 
 /// log2 of the import and export unit in bytes (64 KiB): one import slot, one grant, one context page stride.
 pub const UNIT_SHIFT: u32 = 16;

@@ -7,6 +7,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use crate::access::check_access;
 use crate::field::{Check, Field, Kind, Tail};
 use crate::numbers::numbers;
 use crate::schema::{Malformed, Number, Record, Slot, encoded, kinds, slots};
@@ -443,14 +444,14 @@ kinds! {
     /// Several stores of an import to one export page, which are performed in their order: as a [`Body::Write`] for
     /// each, except that they are one request, which one reply answers. That is a [`Body::WriteAck`] if all are
     /// performed, and else a [`Body::BurstRefused`].
-    WriteBurst = 16 "write-burst", REQUEST, HEADER_LEN, None {
+    WriteBurst = 16 "write-burst", REQUEST, HEADER_LEN, Burst {
         /// The page.
         on: RemotePage = On,
         /// The requester's context.
         context: u16 = Context,
         /// Its import.
         epoch: ImportEpoch = Epoch,
-        /// The stores; 12 bytes each: data (8), offset in the page (2), size (1), a zero.
+        /// The stores, in order.
         stores: Burst = Stores,
     };
     /// A write was performed or an element appended, or it was refused.
@@ -630,18 +631,6 @@ pub struct Packet {
     pub body: Body,
 }
 
-/// Checks that an access has 1, 2, 4 or 8 bytes and lies, aligned, within one unit.
-#[inline]
-pub(crate) fn check_access(offset: u32, size: u8) -> Result<(), PacketError> {
-    if !matches!(size, 1 | 2 | 4 | 8) {
-        return Err(PacketError::Size(size));
-    }
-    if offset % u32::from(size) != 0 || u64::from(offset) + u64::from(size) > crate::UNIT {
-        return Err(PacketError::Offset(offset));
-    }
-    Ok(())
-}
-
 fn check_block(offset: u32, length: usize) -> Result<(), PacketError> {
     let fits = u64::from(offset) + length as u64 <= crate::UNIT;
     if length == 0 || length > MAX_BLOCK || !fits {
@@ -663,6 +652,8 @@ impl Check {
                 if size < 4 { Err(PacketError::Size(size)) } else { Ok(()) }
             }
             Check::Block => check_block(offset, tail.unwrap_or(u32::read(bytes, BLOCK_LENGTH) as usize)),
+            // By its slot, which reads them.
+            Check::Burst => Ok(()),
         }
     }
 }
@@ -743,15 +734,15 @@ mod tests {
             bytes.truncate(kind.len);
             bytes[..2].copy_from_slice(&[PROTOCOL_VERSION, kind.number]);
             match kind.check {
-                Check::None => {}
+                Check::None | Check::Burst => {}
                 Check::Access => bytes[2] = 1 << (pick % 4),
                 Check::Word => bytes[2] = 4 << (pick % 2),
                 Check::Block => (block.len() as u32).write(&mut bytes[BLOCK_LENGTH..]),
             }
-            if kind.check != Check::None {
+            if !matches!(kind.check, Check::None | Check::Burst) {
                 (8 * (u32::read(&bytes, 20) % 0x1f00)).write(&mut bytes[20..]);
             }
-            if kind.name == "write-burst" {
+            if kind.check == Check::Burst {
                 let store = |(n, byte): (usize, &u8)| BurstStore {
                     data: u64::from(*byte) << (n % 56),
                     offset: 8 * u16::from(*byte),

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Why bytes are not a packet.
 
-use crate::burst::MAX_BURST;
-use crate::{MAX_BLOCK, PROTOCOL_VERSION};
+use crate::{MAX_BLOCK, MAX_BURST, PROTOCOL_VERSION, STORE_LEN};
 
 /// Why bytes are not a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -39,7 +38,7 @@ pub enum PacketError {
         length: u32,
     },
     /// A burst of no stores, of more than [`MAX_BURST`], or with a part of one.
-    #[error("burst of {bytes} bytes: expected 1 to {MAX_BURST} stores of 12")]
+    #[error("burst of {bytes} bytes: expected 1 to {MAX_BURST} stores of {STORE_LEN}")]
     Burst {
         /// Bytes of all stores.
         bytes: usize,

@@ -23,6 +23,7 @@ fn check(check: Check) -> &'static str {
         Check::Access => "1, 2, 4 or 8 bytes, aligned, in one unit",
         Check::Word => "4 or 8 bytes, aligned, in one unit",
         Check::Block => "1 to 65536 bytes in one unit",
+        Check::Burst => "1 to 64 stores: data 0:8, offset 8:2, size 10:1, ignored 11:1; each as a write",
     }
 }
 

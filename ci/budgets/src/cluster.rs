@@ -5,7 +5,7 @@
 use crate::board::Board;
 use telegraphos_device_core::{Bar, Event, HibConfig, WindowStore};
 use telegraphos_fabric_core::{Action, Event as SwitchEvent, Switch, SwitchConfig, UNLIMITED};
-use telegraphos_testkit::world::commands::{publish, replica_set};
+use telegraphos_testkit::world::commands::{grant_set, publish, replica_set};
 use telegraphos_testkit::world::{Driver, Kernel, Memory};
 use telegraphos_wire::admin::{self, Command, Completion};
 use telegraphos_wire::link::Frame;
@@ -30,10 +30,15 @@ impl Default for Sizes {
     }
 }
 
-/// Window slots, at the first board.
+/// Window slots, at the first board; that of the segment at the last one, too.
 pub(crate) const SEGMENT: u32 = 0;
 pub(crate) const REPLICATED: u32 = 1;
 pub(crate) const QUEUE: u32 = 2;
+
+/// Imports of the first board, by which copies name places.
+pub(crate) const BLOCKS: [u16; 2] = [5, 6];
+/// Export pages of what is copied.
+const BLOCK_PAGES: u32 = 16;
 
 // Guest memory.
 const STATUS_PAGES: u64 = 0x10_0000;
@@ -45,6 +50,11 @@ const QUEUES_AT: u64 = REPLICATED_AT + UNIT;
 const SEGMENT_PAGE: u32 = 0;
 const REPLICATED_PAGE: u32 = 1;
 const FIRST_QUEUE_PAGE: u32 = 2;
+
+/// Export page of what is copied: behind those of the most queues that are measured.
+fn blocks_page(sizes: Sizes) -> u32 {
+    FIRST_QUEUE_PAGE + u32::from(sizes.queues).max(4096)
+}
 
 /// Loads, stores and atomics.
 const RIGHTS: Rights = Rights(Rights::READ.0 | Rights::WRITE.0 | Rights::ATOMIC.0);
@@ -65,6 +75,8 @@ pub struct Cluster {
     layout: WindowLayout,
     /// Address of the queue that is used: the last one.
     queue_at: u64,
+    /// Address of what is copied, at each board.
+    pub(crate) blocks_at: u64,
 }
 
 impl Cluster {
@@ -73,12 +85,12 @@ impl Cluster {
         // The same window for every number of nodes.
         let layout = WindowLayout::new(12, 24).unwrap();
         let queue_at = QUEUES_AT + u64::from(sizes.queues - 1) * shape().bytes();
-        let memory = (queue_at + shape().bytes()) as usize;
+        let blocks_at = (queue_at + shape().bytes()).next_multiple_of(UNIT);
+        let memory = (blocks_at + u64::from(BLOCK_PAGES) * UNIT) as usize;
         let board = |node| {
             let mut config = HibConfig::new(node);
             config.window = layout;
-            // Room for the most queues that are measured, whatever their number.
-            config.export_pages = FIRST_QUEUE_PAGE + u32::from(sizes.queues).max(4096);
+            config.export_pages = blocks_page(sizes) + BLOCK_PAGES;
             Board::new(config, memory)
         };
         let mut cluster = Cluster {
@@ -88,6 +100,7 @@ impl Cluster {
             now: 0,
             layout,
             queue_at,
+            blocks_at,
         };
         for node in 0..sizes.nodes {
             cluster.join(node);
@@ -222,9 +235,14 @@ impl Cluster {
     /// Exports and imports everything that operations use.
     fn share(&mut self, sizes: Sizes) {
         let nodes @ [own, remote] = self.nodes();
+        let blocks = Rights(RIGHTS.0 | Rights::DMA.0);
         for id in nodes {
             self.export(id, "segment", SEGMENT_PAGE, 1, RIGHTS);
             self.export(id, "replicated", REPLICATED_PAGE, 1, RIGHTS);
+            let grant = grant_set(blocks_page(sizes), BLOCK_PAGES, self.blocks_at, blocks);
+            let generation = self.ok(id, grant).generation;
+            let length = u64::from(BLOCK_PAGES) * UNIT;
+            self.ok(id, publish("blocks", blocks_page(sizes), length, generation, blocks));
         }
         for id in nodes {
             let found = self.lookup(id, own, "replicated");
@@ -243,9 +261,14 @@ impl Cluster {
             (own, "replicated", REPLICATED),
             (remote, "queue", QUEUE),
         ];
+        self.import_into(remote, 0, own, "segment", 0, SEGMENT);
         for (import, (node, name, index)) in (0..).zip(imports) {
             // The context that atomics use, which must have the imports of its arguments.
             self.import_into(own, sizes.contexts - 1, node, name, import, index);
+        }
+        for (import, node) in BLOCKS.into_iter().zip(nodes) {
+            let index = u32::from(import) * BLOCK_PAGES;
+            self.import_into(own, sizes.contexts - 1, node, "blocks", import, index);
         }
     }
 }

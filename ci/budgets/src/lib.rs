@@ -15,8 +15,8 @@ pub use cluster::{Cluster, Sizes};
 
 use cluster::{QUEUE, REPLICATED, SEGMENT};
 use telegraphos_device_core::{Bar, Event};
-use telegraphos_testkit::world::{Memory, key_of};
-use telegraphos_wire::context::{self, Argument};
+use telegraphos_testkit::world::{Driver, Memory, key_of};
+use telegraphos_wire::context::{self, Argument, Launch, NumberedArgument, Operation, WordArm};
 use telegraphos_wire::{Aperture, AtomicOp, UNIT};
 
 /// Words of the segment and the replicated page that operations go to, one after the other.
@@ -27,8 +27,26 @@ const SLOT: u8 = 1;
 const STREAM: u64 = 32;
 
 /// What can be performed.
-pub const OPERATIONS: [&str; 8] =
-    ["store-own", "store", "stores", "load-own", "load", "fetch-add", "enqueue", "reflected"];
+pub const OPERATIONS: [&str; 12] = [
+    "store-own",
+    "store",
+    "stores",
+    "load-own",
+    "load",
+    "fetch-add",
+    "enqueue",
+    "reflected",
+    "copy-4k",
+    "copy-1m",
+    "frame",
+    "message",
+];
+
+/// How often [`perform`] performs an operation if it is to do so `count` times: copies of 1 MiB, which take long under
+/// callgrind, 64 times less often.
+pub fn rounds(operation: &str, count: u64) -> u64 {
+    if operation == "copy-1m" { count.div_ceil(64) } else { count }
+}
 
 /// The instructions that an operation may take, by `budgets.toml`; `None` if it has no budget.
 pub fn budget(operation: &str) -> Option<f64> {
@@ -64,6 +82,57 @@ fn fetch_add(cluster: &mut Cluster, context: u16, operand: u64) -> u64 {
     ];
     let before = before.map(|(bar, offset, data)| Event::Write { bar, offset, size: 8, data });
     load(cluster, Bar::Contexts, page + context::FETCH + 8 * u64::from(SLOT), before)
+}
+
+/// Launches a put of the first bytes of the first board's memory to the last one, as the library does with the numbers
+/// of imports, and awaits its end.
+fn put(cluster: &mut Cluster, context: u16, length: u64, cookie: u64) {
+    let page = u64::from(context) * UNIT;
+    let registers = page + context::REGISTERS + u64::from(SLOT) * context::STRIDE;
+    let argument = |(which, import): (u8, u16)| {
+        (page + context::ARGUMENT, NumberedArgument { slot: SLOT, which, import, offset: 0 }.encode())
+    };
+    let [from, to] = cluster::BLOCKS;
+    let launch = Launch { operation: Operation::Copy, notify: false, cookie };
+    let stores = [
+        argument((0, to)),
+        argument((1, from)),
+        (registers + context::LENGTH, length),
+        (registers + context::LAUNCH, launch.encode()),
+    ];
+    let write = |(offset, data)| Event::Write { bar: Bar::Contexts, offset, size: 8, data };
+    cluster.guest(0, stores.map(write));
+    let done = cluster.status_page(context) + 8 * u64::from(SLOT);
+    assert_eq!(cluster.boards[0].memory.word(done, 8), Some(cookie), "the copy is done, and right");
+}
+
+/// Stores of words to adjacent places of the other board's segment, from this word on.
+fn words(cluster: &Cluster, node: u16, first: u64, count: u64, data: u64) -> impl Iterator<Item = Event> + use<> {
+    let start = window(cluster, Aperture::Plain, node, SEGMENT, first);
+    (0..count).map(move |n| Event::Write { bar: Bar::Window, offset: start + 8 * n, size: 8, data })
+}
+
+/// Words of a frame of the network device that it sends by stores, its record included: 128 bytes.
+const FRAME: u64 = 16;
+/// Words of a message in a slot: 8 with a header of 2.
+const MESSAGE: u64 = 10;
+
+/// A frame of the network device, as the module exchanges it: the receiver, which sleeps, watches the tail; the sender
+/// stores the frame and then the tail; the receiver is woken, and stores to the sender how far it has read.
+fn frame(cluster: &mut Cluster, number: u64) {
+    let [own, remote] = [0, 1].map(|board| cluster.boards[board].node);
+    // Both are in one page here, so that the tail is a word behind all frames.
+    let seen = cluster.boards[1].memory.word(cluster::SEGMENT_AT + 8 * WORDS, 8).expect("the tail");
+    let (offset, data) = WordArm { page: 0, word: WORDS as u16, seen: WordArm::fold(seen) }.encode();
+    cluster.guest(1, [Event::Write { bar: Bar::Contexts, offset, size: 8, data }]);
+    let at = number * FRAME % WORDS;
+    let frame = words(cluster, remote, at, FRAME, number);
+    let tail = cluster.window(Aperture::Plain, remote, u64::from(SEGMENT) * UNIT + 8 * WORDS);
+    let tail = Event::Write { bar: Bar::Window, offset: tail, size: 8, data: seen + FRAME };
+    cluster.guest(0, frame.chain([tail]));
+    assert_eq!(cluster.take_events(remote).len(), 1, "the receiver is woken");
+    let head = words(cluster, own, at, 1, seen + FRAME);
+    cluster.guest(1, head);
 }
 
 /// Performs one of [`OPERATIONS`] `count` times, at least once, and checks that the last one had its effect. Atomics
@@ -129,6 +198,29 @@ pub fn perform(cluster: &mut Cluster, operation: &str, count: u64, context: u16)
             for board in &cluster.boards {
                 assert_eq!(board.memory.word(at, 8), Some(last));
             }
+        }
+        "copy-4k" | "copy-1m" => {
+            let length = if operation == "copy-4k" { 4096 } else { 1 << 20 };
+            let at = cluster.blocks_at + length - 8;
+            cluster.boards[0].memory.set_word(at, 8, count);
+            let rounds = rounds(operation, count);
+            (0..rounds).for_each(|n| put(cluster, context, length, n + 1));
+            assert_eq!(cluster.boards[1].memory.word(at, 8), Some(count));
+        }
+        "frame" => {
+            (0..count).for_each(|n| frame(cluster, n));
+            let at = at(last * FRAME + FRAME - 1);
+            assert_eq!(cluster.boards[1].memory.word(at, 8), Some(last));
+        }
+        "message" => {
+            for n in 0..count {
+                let element = cluster.window(Aperture::Enqueue, remote, u64::from(QUEUE) * UNIT);
+                let element = Event::Write { bar: Bar::Window, offset: element, size: 8, data: n };
+                let message = words(cluster, remote, 16 * n % WORDS, MESSAGE, n);
+                cluster.guest(0, message.chain([element]));
+                assert_eq!(cluster.take_element(), Some(n));
+            }
+            assert_eq!(cluster.boards[1].memory.word(at(16 * last), 8), Some(last));
         }
         other => panic!("there is no operation {other:?}: expected one of {OPERATIONS:?}"),
     }

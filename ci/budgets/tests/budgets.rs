@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde::Deserialize;
-use telegraphos_budgets::OPERATIONS;
+use telegraphos_budgets::{OPERATIONS, rounds};
 use telegraphos_images::{Progress, Store, nested_cargo};
 use telegraphos_testkit::Scale;
 
@@ -170,8 +170,9 @@ fn measure(store: &Store, program: &Path, sizes: &[&str], environment: &[(&str, 
         (once.join().expect("the first run"), twice)
     });
     let each = |of: fn(&Count) -> u64| {
-        let costs = once.iter().zip(&twice).map(|(once, twice)| (of(twice) - of(once)) as f64 / COUNT as f64);
-        OPERATIONS.map(str::to_owned).into_iter().zip(costs).collect()
+        let more = once.iter().zip(&twice).map(|(once, twice)| (of(twice) - of(once)) as f64);
+        let cost = |(name, more): (&str, f64)| (name.to_owned(), more / rounds(name, COUNT) as f64);
+        OPERATIONS.into_iter().zip(more).map(cost).collect()
     };
     Measured { instructions: each(|count| count.instructions), allocations: each(|count| count.allocations) }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stores of one node to another, one by one and as bursts, while the ring between them is withdrawn and offered again, as a model: the two real
-//! boards, every interleaving.
+//! Stores of one node to another, one by one and as bursts, while the ring between them is withdrawn and offered again,
+//! as a model: the two real boards, every interleaving.
 //!
 //! Real: the boards ([`Hib`]), from a store's arrival at the window to the step in guest memory. Modelled: the network,
 //! first in, first out for each direction and class; the ring, first in, first out for each direction; the fabric,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stores that are posted one after the other, as one burst: nothing can be told from the same stores one by one
-//! (SPEC I7, I8), except their cost.
+//! Stores that are posted one after the other, as one burst: they differ from the same stores one by one in nothing but
+//! their cost (SPEC I7, I8).
 
 use crate::common::replicas::{FanOut, replicated};
 use crate::common::{
@@ -176,8 +176,8 @@ fn stores(c: &Cluster, rng: &mut Rng) -> Vec<WindowStore> {
     all
 }
 
-/// What can be told of a board: words that the others can store to, counts, errors, and what its log would say.
-fn told(c: &mut Cluster, id: u16) -> String {
+/// What shows of a board: counts, errors, and what its log would say.
+fn seen(c: &mut Cluster, id: u16) -> String {
     let hib = c.hib(id);
     let imports: Vec<u16> = [0, 10, 20].iter().flat_map(|first| (0..3).map(move |other| first + other)).collect();
     let progress: Vec<_> = imports.iter().map(|n| (*n, hib.import_progress(*n), hib.import_state(*n))).collect();
@@ -210,7 +210,7 @@ fn differs(seed: u64) -> Result<(), String> {
             _ = [&mut together, &mut single].map(|c| c.settle());
         }
         for id in 0..3 {
-            let [a, b] = [&mut together, &mut single].map(|c| told(c, id));
+            let [a, b] = [&mut together, &mut single].map(|c| seen(c, id));
             if let Some((a, b)) = a.lines().zip(b.lines()).find(|(a, b)| a != b) {
                 return Err(format!("node {id}, together:\n{a}\none by one:\n{b}"));
             }
@@ -234,7 +234,7 @@ fn i8_posted_together_or_one_by_one_stores_have_the_same_effects_errors_and_coun
     println!("{seeds} seeds");
 }
 
-/// What the test above compares is not all the same.
+/// The stores that the test above compares are accepted, lost and refused, and leave as bursts.
 #[test]
 fn the_stores_that_are_compared_meet_everything() {
     let (mut c, mut rng) = (place(1), Rng::new(1));

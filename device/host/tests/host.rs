@@ -290,10 +290,11 @@ fn rings_between_boards(serving: Serving) {
     let mut exchange = |control: &mut ControlClient| {
         round += 1;
         let before = received(control);
+        // To two pages in turn, so that each is a packet.
         for n in 0..100u64 {
-            a.client.store(4, window(1, 16, 8 * n), &(n + round).to_le_bytes()).unwrap();
+            a.client.store(4, window(1, 16 + n as u16 % 2, 8 * n), &(n + round).to_le_bytes()).unwrap();
         }
-        assert_eq!(a.client.read(4, window(1, 16, 8 * 99), 8).unwrap(), 99 + round);
+        assert_eq!(a.client.read(4, window(1, 17, 8 * 99), 8).unwrap(), 99 + round);
         let data: Vec<u8> = (0..LENGTH).map(|n| (n * 7 + n / 253 + round) as u8).collect();
         a.write(MEMORY, &data).unwrap();
         let put = a.begin_copy(1, [(1, 16, 8), (0, 0, 0)], LENGTH).unwrap();

@@ -44,7 +44,7 @@ pub struct Board {
     ready_rings: Vec<NodeId>,
     actions: Vec<Action>,
     /// Stores to the window that the core has not been passed: it handles adjacent ones at a fraction of the cost.
-    /// Empty but while the client's messages are served ([`Board::pass_stores`]).
+    /// Everything else comes behind them ([`Board::pass_stores`]).
     stores: Vec<WindowStore>,
     /// Rate limit of log lines that the guest or peers can trigger.
     pub(crate) limiter: Limiter,
@@ -153,6 +153,7 @@ impl Board {
     /// Ends a turn of the loop, which acknowledges what was performed in it: swaps the frames queued for the fabric
     /// with an empty buffer.
     pub fn end_turn(&mut self, buffer: &mut Vec<Frame>) {
+        self.pass_stores();
         if self.hib.owes_acknowledgements() {
             let mut actions = std::mem::take(&mut self.actions);
             self.hib.end_turn(&mut actions);
@@ -163,7 +164,7 @@ impl Board {
 
     /// Passes an event to the core and performs all resulting actions, guest-memory steps included.
     pub fn feed(&mut self, event: Event) {
-        debug_assert!(self.stores.is_empty(), "stores that came before {event:?} are passed before it");
+        self.pass_stores();
         let mut actions = std::mem::take(&mut self.actions);
         self.hib.handle(event, &mut actions);
         self.perform(actions);
@@ -179,8 +180,8 @@ impl Board {
         }
     }
 
-    /// Passes the core the stores to the window that wait for others. To be called after the client's messages, before
-    /// anything but those: a board passes what came before another message itself.
+    /// Passes the core the stores to the window that wait for others. Everything else does so first; a shell does it
+    /// when it has served the client's messages.
     pub fn pass_stores(&mut self) {
         if self.stores.is_empty() {
             return;
@@ -370,7 +371,6 @@ impl Backend for Board {
     }
 
     fn read(&mut self, token: Token, region: u32, offset: u64, data: &mut [u8]) -> Answer {
-        self.pass_stores();
         if let Some(bar) = bar(region) {
             self.feed(Event::Read { token, bar, offset, size: data.len() as u32 });
             // Newest first: the answer to a register read was appended just now.
@@ -397,10 +397,7 @@ impl Backend for Board {
             let (size, data) = (data.len() as u32, u64::from_le_bytes(bytes));
             match bar {
                 Bar::Window => self.take_store(WindowStore { offset, size, data }),
-                _ => {
-                    self.pass_stores();
-                    self.feed(Event::Write { bar, offset, size, data });
-                }
+                _ => self.feed(Event::Write { bar, offset, size, data }),
             }
         } else if region == CONFIG_REGION {
             self.pass_stores();

@@ -14,6 +14,8 @@ local wire = {
   HEADER_LEN = 64,
   MAX_LEN = 73804,
   MAX_BLOCK = 65536,
+  MAX_BURST = 64,
+  STORE_LEN = 12,
   MAX_MEMBERS = 4096,
   MAX_LAYERS = 4,
   RING_SIDES = 2,
@@ -104,7 +106,7 @@ wire.packets = {
     fields = { { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, { "new_generation", 32, 8, "Dec" }, { "new_page", 44, 4, "Dec" }, { "to", 48, 2, "Node" }, } },
   [15] = { name = "move", class = 1, len = 64, check = "None", tail = "None",
     fields = { { "page", 16, 4, "Dec" }, { "offset", 20, 4, "Hex" }, { "generation", 24, 8, "Dec" }, { "new_generation", 32, 8, "Dec" }, { "new_page", 44, 4, "Dec" }, } },
-  [16] = { name = "write-burst", class = 1, len = 64, check = "None", tail = "Block",
+  [16] = { name = "write-burst", class = 1, len = 64, check = "Burst", tail = "Block",
     fields = { { "page", 16, 4, "Dec" }, { "generation", 24, 8, "Dec" }, { "length", 44, 4, "Dec" }, { "context", 48, 2, "Dec" }, { "import", 50, 2, "Dec" }, { "import_epoch", 52, 4, "Dec" }, } },
   [129] = { name = "write-ack", class = 3, len = 64, check = "None", tail = "None",
     fields = { { "status", 50, 2, "Status" }, } },
@@ -240,6 +242,7 @@ local function add(tree, tvb, base, fields_of_kind)
         values[name] = text
       elseif show == "Bytes" then
         tree:add(fields[name], range)
+        values[name] = range:bytes():tohex()
       else
         local value = read(tvb, base, field)
         values[name] = value
@@ -274,21 +277,44 @@ local function add_members(tree, tvb, from, to)
   return ascending
 end
 
+-- What is wrong with a store or load of a word, if anything.
+local function wrong_word(size, offset)
+  if size ~= 1 and size ~= 2 and size ~= 4 and size ~= 8 then
+    return "access size " .. size .. ": expected 1, 2, 4 or 8"
+  end
+  if offset % size ~= 0 or offset + size > wire.UNIT then
+    return "offset " .. hex(offset) .. ": expected an aligned access within one unit"
+  end
+end
+
+-- Adds the stores of a burst, of which there are `length` bytes; returns what is wrong with them, if anything.
+local function burst(tree, tvb, at, length)
+  if length == 0 or length % wire.STORE_LEN ~= 0 or length > wire.MAX_BURST * wire.STORE_LEN then
+    return "burst of " .. length .. " bytes: expected 1 to " .. wire.MAX_BURST .. " stores of " .. wire.STORE_LEN
+  end
+  local wrong
+  for from = at, at + length - wire.STORE_LEN, wire.STORE_LEN do
+    local data, offset, size = tvb(from, 8):le_uint64(), tvb(from + 8, 2):le_uint(), tvb(from + 10, 1):le_uint()
+    tree:add(tvb(from, wire.STORE_LEN), "Store: " .. hex(offset) .. " " .. size .. " bytes = 0x" .. data:tohex())
+    wrong = wrong or wrong_word(size, offset)
+  end
+  return wrong
+end
+
 -- What is wrong with the access that a packet asks for, if anything.
 local function wrong_access(kind, values, block)
   local size, offset = values.size, values.offset
   if kind.check == "Access" or kind.check == "Word" then
-    if size ~= 1 and size ~= 2 and size ~= 4 and size ~= 8 then
-      return "access size " .. size .. ": expected 1, 2, 4 or 8"
-    end
-    if offset % size ~= 0 or offset + size > wire.UNIT then
-      return "offset " .. hex(offset) .. ": expected an aligned access within one unit"
-    end
+    local wrong = wrong_word(size, offset)
+    if wrong then return wrong end
     if kind.check == "Word" and size < 4 then return "access size " .. size .. ": expected 4 or 8" end
   elseif kind.check == "Block" then
     if block == 0 or block > wire.MAX_BLOCK or offset + block > wire.UNIT then
       return "block of " .. block .. " bytes at " .. hex(offset) .. ": expected 1 to " .. wire.MAX_BLOCK .. " within one unit"
     end
+  end
+  if values.tags and not values.tags:find("[^0]") then
+    return "acknowledgement of no request: expected at least one tag"
   end
   if values.operation and not wire.values.Atomic[values.operation] then
     return "atomic operation " .. values.operation .. " is unknown"
@@ -379,6 +405,7 @@ local function packet(tvb, at, to, tree, pinfo)
   if to - at ~= length then return text, "packet of " .. (to - at) .. " bytes: its kind takes " .. length end
   if there < to then return text end
   local wrong = wrong_access(kind, values, block)
+  if kind.check == "Burst" then wrong = burst(branch, tvb, at + kind.len, block) end
   if wrong then return text, wrong end
   if values.status and values.status ~= 0 then branch:add_proto_expert_info(refused, wire.values.Status[values.status] or "?") end
   match(branch, pinfo, kind, values)
