@@ -2,17 +2,19 @@
 //! Bursts whose stores the responder performs one by one, as requests of their own with the burst's tag: they concern a
 //! replicated page, or one of them will be refused. Counts what has become of them, for the one reply to the burst.
 //!
-//! Bounded by the credits of the requests: a burst is here until its last store is answered.
+//! Bounded by the credits of the requests: a burst is here until its last store is answered. Only the first request of
+//! a node is taken apart, so the stores themselves are one burst's for each node at most. A node that uses a tag twice
+//! gets wrong answers to its own bursts.
 
+use std::collections::BTreeMap;
 use telegraphos_wire::{Body, NodeId, Packet, Status};
+
+/// The node that sent a burst, its tag, and the incarnation of the node.
+type Key = (NodeId, u32, u64);
 
 /// A burst of which stores are not answered.
 #[derive(Clone, Debug, Hash)]
 struct Open {
-    node: NodeId,
-    tag: u32,
-    /// The incarnation of the node that sent it.
-    incarnation: u64,
     /// Stores that are not answered.
     left: usize,
     performed: u16,
@@ -23,7 +25,11 @@ struct Open {
 /// See the module documentation.
 #[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct Bursts {
-    open: Vec<Open>,
+    open: BTreeMap<Key, Open>,
+}
+
+fn key(packet: &Packet) -> Key {
+    (packet.src, packet.tag, packet.incarnation)
 }
 
 impl Bursts {
@@ -35,17 +41,14 @@ impl Bursts {
 
     /// The stores of this burst, so many, are performed one by one from now on.
     pub(crate) fn begin(&mut self, packet: &Packet, stores: usize) {
-        let Packet { src: node, tag, incarnation, .. } = *packet;
-        self.open.push(Open { node, tag, incarnation, left: stores, performed: 0, refused: None });
+        self.open.insert(key(packet), Open { left: stores, performed: 0, refused: None });
     }
 
     /// The answer to a request: `body`, unless it is a store of a burst. To its last store it is the answer to the
     /// burst, and to an earlier one nothing; if `early`, the first one answers for all (a deliberate bug).
     pub(crate) fn answer(&mut self, packet: &Packet, body: Body, early: bool) -> Option<Body> {
         let Body::WriteAck { status } = body else { return Some(body) };
-        let of = |open: &Open| (open.node, open.tag, open.incarnation) == (packet.src, packet.tag, packet.incarnation);
-        let Some(at) = self.open.iter().position(of) else { return Some(body) };
-        let open = &mut self.open[at];
+        let Some(open) = self.open.get_mut(&key(packet)) else { return Some(body) };
         open.left = open.left.saturating_sub(1);
         if status.is_ok() {
             open.performed += 1;
@@ -55,7 +58,8 @@ impl Bursts {
         if open.left > 0 && !early {
             return None;
         }
-        let Open { performed, refused, .. } = self.open.swap_remove(at);
+        let Open { performed, refused, .. } = *open;
+        self.open.remove(&key(packet));
         Some(match refused {
             None => body,
             Some(status) => Body::BurstRefused { status, performed },
@@ -64,7 +68,7 @@ impl Bursts {
 
     /// The requests of a node are dropped.
     pub(crate) fn forget(&mut self, node: NodeId) {
-        self.open.retain(|open| open.node != node);
+        self.open.retain(|(of, ..), _| *of != node);
     }
 }
 
