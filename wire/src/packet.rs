@@ -516,8 +516,9 @@ kinds! {
         /// of tag n of the block is bit n % 8 of byte n / 8.
         tags: Tags = ItsTags,
     };
-    /// A burst was not performed as a whole: its first stores were, the next one was refused, and the others were
-    /// because of it ([`Status::Cut`]), or for the same reason if that is [`Status::Reset`].
+    /// A burst was not performed as a whole. Stores behind a refused one are refused because of it ([`Status::Cut`]),
+    /// or for the same reason if that is [`Status::Reset`]; only of a replicated page later ones may have been
+    /// performed.
     BurstRefused = 0x89 "burst-refused", REPLY, HEADER_LEN, None {
         /// Why the first store that was not performed was refused.
         status: Status = ItsStatus,

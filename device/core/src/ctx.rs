@@ -321,13 +321,20 @@ impl Ctx {
     /// Sends the reply to a request that the responder or a queue has finished with, and records a refusal of a store.
     pub(crate) fn reply_to(&mut self, packet: &Packet, body: Body) {
         self.note_reply(packet, &body);
-        if self.bursts.is_empty() {
-            return self.reply(packet, body);
-        }
-        let early = self.has(Bug::AnswerBurstEarly);
-        if let Some(body) = self.bursts.answer(packet, body, early) {
+        if let Some(body) = self.answer_of_all(packet, body) {
             self.reply(packet, body);
         }
+    }
+
+    /// The answer to send for `body`: to a store of a burst that is performed store by store only the last one has an
+    /// answer, which is that of the burst.
+    #[inline]
+    fn answer_of_all(&mut self, packet: &Packet, body: Body) -> Option<Body> {
+        if self.bursts.is_empty() {
+            return Some(body);
+        }
+        let early = self.has(Bug::AnswerBurstEarly);
+        self.bursts.answer(packet, body, early)
     }
 
     /// Sends a reply, behind the acknowledgements that come before it.
@@ -396,13 +403,10 @@ impl Ctx {
         if packet.src == self.config.node || self.rings.brought(packet) {
             return self.reply_to(packet, Body::WriteAck { status: Status::Ok });
         }
-        if !self.bursts.is_empty() {
-            let early = self.has(Bug::AnswerBurstEarly);
-            match self.bursts.answer(packet, Body::WriteAck { status: Status::Ok }, early) {
-                Some(Body::WriteAck { .. }) => {}
-                Some(refused) => return self.reply(packet, refused),
-                None => return,
-            }
+        match self.answer_of_all(packet, Body::WriteAck { status: Status::Ok }) {
+            Some(Body::WriteAck { .. }) => {}
+            Some(refused) => return self.reply(packet, refused),
+            None => return,
         }
         // Without a link it would be sent by the next one.
         if self.link.is_up() {

@@ -400,7 +400,6 @@ impl Backend for Board {
                 _ => self.feed(Event::Write { bar, offset, size, data }),
             }
         } else if region == CONFIG_REGION {
-            self.pass_stores();
             let before = self.config.bus_master();
             match self.config.write(offset, data) {
                 Ok(Written::FunctionReset) => {
@@ -441,7 +440,6 @@ impl Backend for Board {
     }
 
     fn reset(&mut self) {
-        self.pass_stores();
         self.config.reset();
         self.feed(Event::Reset);
         self.interrupts.reset();

@@ -37,7 +37,7 @@ use telegraphos_fabric_core::{Action as SwitchAction, Event as SwitchEvent, Swit
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::regs::Register;
 use telegraphos_wire::{
-    Block, Body, Burst, BurstStore, Class, MAX_BLOCK, NodeId, Packet, Rights, STREAM_BLOCK, Status, UNIT, WindowLayout,
+    Block, Body, BurstStore, Class, MAX_BLOCK, NodeId, Packet, Rights, STREAM_BLOCK, Status, UNIT, WindowLayout,
     context,
 };
 
@@ -457,9 +457,16 @@ impl Cluster {
     fn perform(&mut self, id: u16, step: StepId) {
         let moment = self.moment;
         let op = self.nodes[usize::from(id)].steps.remove(&step).unwrap();
-        if let Step::StoreBurst { base, stores } = op {
-            return self.perform_next(id, step, base, stores);
-        }
+        // Anything may come between two stores of a burst.
+        let (op, burst) = match op {
+            Step::StoreBurst { base, stores } => {
+                let done = self.nodes[usize::from(id)].bursts.remove(&step).unwrap_or(0);
+                let BurstStore { offset, size, data } = stores[done];
+                let address = base.wrapping_add(offset.into());
+                (Step::Store { address, size, data }, Some((done, base, stores)))
+            }
+            op => (op, None),
+        };
         if let Some(result) = self.fill(id, &op) {
             return self.event(id, Event::StepDone { step, result });
         }
@@ -496,43 +503,20 @@ impl Cluster {
             }
             _ => None,
         };
-        if let Some((address, bytes)) = changed {
-            self.changed(id, address, bytes);
+        if let (Some(changes), Some((address, bytes))) = (&mut self.changes, changed) {
+            if address >= EXPORTS {
+                changes.push(Change { node: id, address, bytes });
+            }
         }
-        self.event(id, Event::StepDone { step, result });
-    }
-
-    fn changed(&mut self, node: u16, address: u64, bytes: Changed) {
-        if let Some(changes) = self.changes.as_mut().filter(|_| address >= EXPORTS) {
-            changes.push(Change { node, address, bytes });
-        }
-    }
-
-    /// Performs the next store of a burst: anything may come between it and the others.
-    fn perform_next(&mut self, id: u16, step: StepId, base: u64, stores: Burst) {
-        let moment = self.moment;
-        let node = &mut self.nodes[usize::from(id)];
-        let done = node.bursts.remove(&step).unwrap_or(0);
-        let BurstStore { offset, size, data } = stores[done];
-        let address = base.wrapping_add(offset.into());
-        let result = node.ram.perform(&Step::Store { address, size, data });
-        if result == StepResult::Stored && address >= EXPORTS {
-            node.performed.push((address, data));
-            node.history.push((moment, address, data));
-        }
-        let last = done + 1 == stores.len();
-        if result == StepResult::Stored {
-            if !last {
+        let result = match (burst, result) {
+            (Some((done, base, stores)), StepResult::Stored) if done + 1 < stores.len() => {
+                let node = &mut self.nodes[usize::from(id)];
                 node.bursts.insert(step, done + 1);
                 node.steps.insert(step, Step::StoreBurst { base, stores });
-                self.ready.push(Choice::Perform(id, step));
+                return self.ready.push(Choice::Perform(id, step));
             }
-            self.changed(id, address, Changed::Word(size, data));
-        }
-        let result = match result {
-            StepResult::Failed(status) => StepResult::StoredPart { stores: done, status },
-            _ if !last => return,
-            result => result,
+            (Some((stores, ..)), StepResult::Failed(status)) => StepResult::StoredPart { stores, status },
+            (_, result) => result,
         };
         self.event(id, Event::StepDone { step, result });
     }

@@ -533,22 +533,20 @@ impl Requester {
         let queue = &mut self.peers.table[usize::from(import.node)].waiting;
         let own = import.node == ctx.config.node;
         let (mut purged, mut pages) = (0, BTreeSet::new());
-        queue.retain(|(_, w)| {
-            match w {
-                Waiting::Store { import, at, .. } if *import == number => {
-                    purged += 1;
-                    // A copy here may wait for its end, to leave.
-                    if own {
-                        pages.insert(at.page);
-                    }
-                    false
+        queue.retain(|(_, w)| match w {
+            Waiting::Store { import, at, .. } if *import == number => {
+                purged += 1;
+                // A copy here may wait for its end, to leave.
+                if own {
+                    pages.insert(at.page);
                 }
-                Waiting::Burst { import, stores, .. } if *import == number => {
-                    purged += stores.len() as u32;
-                    false
-                }
-                _ => true,
+                false
             }
+            Waiting::Burst { import, stores, .. } if *import == number => {
+                purged += stores.len() as u32;
+                false
+            }
+            _ => true,
         });
         pages.into_iter().for_each(|page| ctx.defer(FollowUp::OwnEnded(page)));
         purged += self.send_queues.drop_waiting(import);

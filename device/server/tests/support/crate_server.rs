@@ -147,7 +147,6 @@ impl ServerBackend for Adapter {
         self.0.with(|state| {
             check(&state.board, region, offset, data.len())?;
             state.board.write(region, offset, data);
-            state.board.pass_stores();
             // The crate does not say whether more is queued, so the socket counts as dry after each message.
             state.board.feed(Event::IntakeDry);
             Ok::<_, std::io::Error>(())
