@@ -108,7 +108,14 @@ impl Board {
         }
     }
 
+    #[inline]
     fn perform(&mut self) {
+        if !self.actions.is_empty() {
+            self.perform_all();
+        }
+    }
+
+    fn perform_all(&mut self) {
         let mut at = 0;
         while let Some(action) = self.actions.get_mut(at) {
             at += 1;

@@ -104,7 +104,7 @@ impl Answers {
     /// Returns whether a store of the request's import was refused before it, so that it must be refused as well (SPEC
     /// I8).
     pub(crate) fn follows_refused_store(&self, packet: &Packet) -> bool {
-        packet.body.epoch().is_some_and(|epoch| self.refusals.is_refused(packet.src, epoch))
+        self.refusals.len > 0 && packet.body.epoch().is_some_and(|epoch| self.refusals.is_refused(packet.src, epoch))
     }
 
     /// Records the reply to a request: a refused store makes every later store of its epoch refused.

@@ -132,6 +132,11 @@ pub(crate) struct Ctx {
     /// Guest-memory steps in flight.
     pub(crate) steps: Numbered<StepOwner>,
     turn: Turn,
+    /// Something is left for the end of the event: a follow-up, a claim, a cause, credits, the end of a reset. Most events
+    /// leave nothing of it.
+    pub(crate) unsettled: bool,
+    /// A queue may have elements that wait for requests of their source to be performed.
+    pub(crate) elements_wait: bool,
 }
 
 impl std::hash::Hash for Ctx {
@@ -144,6 +149,8 @@ impl std::hash::Hash for Ctx {
             follow_ups: _,
             own_packets: _,
             own_loans: _,
+            unsettled: _,
+            elements_wait: _,
             bus_master,
             incarnation,
             resets,
@@ -183,6 +190,8 @@ impl Ctx {
             own_loans: VecDeque::new(),
             steps: Numbered::default(),
             turn: Turn::default(),
+            unsettled: false,
+            elements_wait: false,
             config,
         }
     }
@@ -190,6 +199,12 @@ impl Ctx {
     /// Returns whether this deliberate bug is enabled. Always false without the feature `bugs`.
     pub(crate) fn has(&self, bug: Bug) -> bool {
         self.config.has(bug)
+    }
+
+    /// Advances the time, in microseconds.
+    #[inline]
+    pub(crate) fn advance(&mut self, now: u64) {
+        self.now = self.now.max(now);
     }
 
     /// Emits a diagnostic.
@@ -204,7 +219,7 @@ impl Ctx {
     pub(crate) fn transmit(&mut self, packet: Packet) {
         if packet.dst == self.config.node {
             self.own_packets.push_back(packet);
-            self.follow_ups.push_back(FollowUp::OwnPacket);
+            self.defer(FollowUp::OwnPacket);
         } else if self.link.is_up() {
             self.out.push(Action::Send(packet));
         }
@@ -217,7 +232,7 @@ impl Ctx {
         if packet.dst == self.config.node {
             self.own_loans.push_back(loan);
             self.own_packets.push_back(packet);
-            self.follow_ups.push_back(FollowUp::OwnLentPacket);
+            self.defer(FollowUp::OwnLentPacket);
         } else if self.link.is_up() {
             self.copied(loan.length().into());
             self.out.push(match packet.body {
@@ -254,11 +269,11 @@ impl Ctx {
 
     /// A packet of a node has left the input buffers.
     pub(crate) fn consumed(&mut self, charge: Charge, node: NodeId, class: Class) {
-        match charge {
-            Charge::Nothing => {}
-            Charge::Link => self.link.consumed(class),
+        self.unsettled |= match charge {
+            Charge::Nothing => false,
+            Charge::Link => self.link.consumed(&self.config, class),
             Charge::Ring => self.rings.consumed(node, class),
-        }
+        };
     }
 
     /// Returns credits that are due.
@@ -277,13 +292,13 @@ impl Ctx {
 
     /// Defers a follow-up to a part above.
     pub(crate) fn defer(&mut self, follow_up: FollowUp) {
+        self.unsettled = true;
         self.follow_ups.push_back(follow_up);
     }
 
-    /// Returns whether calls are deferred, or a claimant waits for its turn.
-    #[inline]
-    pub(crate) fn has_follow_ups(&self) -> bool {
-        !(self.follow_ups.is_empty() && self.turn.claims.is_empty())
+    /// Ends the settling of an event: what is left waits for another one.
+    pub(crate) fn settled(&mut self) {
+        self.unsettled = self.resetting || !self.turn.claims.is_empty() || self.events.is_pending();
     }
 
     /// Requests of this node to itself may continue.
@@ -541,6 +556,7 @@ impl Ctx {
     /// Marks a cause as pending; the event is posted later.
     pub(crate) fn cause(&mut self, cause: Cause) {
         if !(self.has(Bug::ForgetCause) && self.events.is_full()) {
+            self.unsettled = true;
             self.events.note(cause);
         }
     }
@@ -632,6 +648,7 @@ impl Ctx {
         }
         let forgotten = self.has(Bug::ForgetClaims) && !self.turn.claims.is_empty();
         if !self.turn.claims.contains(&claim) && !forgotten {
+            self.unsettled = true;
             self.turn.claims.push_back(claim);
         }
         false
@@ -711,6 +728,7 @@ impl Ctx {
             self.out.push(Action::AnnounceReset { incarnation: self.incarnation });
         }
         self.resetting = true;
+        self.unsettled = true;
     }
 }
 

@@ -74,10 +74,14 @@ impl Events {
         }
     }
 
+    /// Whether a cause is pending.
+    pub(crate) fn is_pending(&self) -> bool {
+        !self.order.is_empty()
+    }
+
     /// Takes the oldest pending cause. Returns `None` if there is none, the ring is full or disabled, or an event is
     /// being stored.
     pub(crate) fn next(&mut self) -> Option<Cause> {
-        // Asked after each event of the board, nearly always for nothing.
         if self.order.is_empty() || self.posting || self.size == 0 || self.is_full() {
             return None;
         }

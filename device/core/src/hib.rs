@@ -178,12 +178,36 @@ impl Hib {
     }
 
     /// Handles one event and appends the resulting actions to `out`. Never panics.
+    #[inline]
     pub fn handle(&mut self, event: Event, out: &mut Vec<Action>) {
+        match event {
+            // These two come in each turn of a shell's loop, nearly always for nothing.
+            Event::Tick { now } if self.deadline().is_none_or(|deadline| deadline > now) => self.ctx.advance(now),
+            Event::IntakeDry if !self.intake_dry() => {}
+            event => self.take(event, out),
+        }
+    }
+
+    /// The guest's socket is empty. Returns whether contexts or imports are to be released.
+    #[inline]
+    fn intake_dry(&mut self) -> bool {
+        let contexts = self.launcher.congestion.intake_dry();
+        self.requester.pressure.intake_dry() || contexts
+    }
+
+    /// Dispatches one event and what follows from it.
+    fn take(&mut self, event: Event, out: &mut Vec<Action>) {
         std::mem::swap(&mut self.ctx.out, out);
         self.dispatch(event);
-        if self.ctx.has_follow_ups() || self.requester.frees_own_window() {
-            self.follow_up();
+        if self.ctx.unsettled {
+            self.settle();
         }
+        std::mem::swap(&mut self.ctx.out, out);
+    }
+
+    /// What is left for the end of an event.
+    fn settle(&mut self) {
+        self.follow_up();
         if let Some(cause) = self.ctx.next_cause() {
             let (kind, index, value) = self.event_of(cause);
             self.ctx.post_event(kind, index, value);
@@ -193,7 +217,7 @@ impl Hib {
             self.ctx.resetting = false;
             self.ctx.out.push(Action::ResetDone);
         }
-        std::mem::swap(&mut self.ctx.out, out);
+        self.ctx.settled();
     }
 
     /// Handles stores that the guest has posted one after the other to the window, as [`Hib::handle`] handles an
@@ -220,7 +244,7 @@ impl Hib {
         std::mem::swap(&mut self.ctx.out, out);
         if count > 0 {
             // What follows, as after any event: this one changes nothing.
-            self.handle(Event::Tick { now: self.ctx.now }, out);
+            self.take(Event::Tick { now: self.ctx.now }, out);
         }
         count
     }
@@ -311,8 +335,8 @@ impl Hib {
                 }
             },
             Event::IntakeDry => {
-                self.launcher.congestion.intake_dry(&mut self.ctx);
-                self.requester.pressure.intake_dry(&mut self.ctx, &mut self.requester.imports);
+                self.launcher.congestion.release(&mut self.ctx);
+                self.requester.pressure.release(&mut self.ctx, &mut self.requester.imports);
             }
             Event::Packet(packet) => {
                 let own = packet.src == self.ctx.config.node;
@@ -347,7 +371,7 @@ impl Hib {
                 }
             }
             Event::Tick { now } => {
-                self.ctx.now = self.ctx.now.max(now);
+                self.ctx.advance(now);
                 if self.deadline().is_some_and(|deadline| deadline <= self.ctx.now) {
                     self.expire();
                 }

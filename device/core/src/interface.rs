@@ -339,7 +339,8 @@ pub enum StepResult {
     Block(Data),
     /// What is lent, if it is.
     Lent(Option<Loan>),
-    Command(Command),
+    /// Boxed, since it would make every event twice as large.
+    Command(Box<Command>),
     Stored,
     /// Only the first stores of a burst are performed, as many as this: the next one failed with this status
     /// ([`StepResult::Failed`]), and the others were not tried.

@@ -28,8 +28,8 @@ pub(crate) struct Link {
     up: Option<Up>,
     /// Packets of each class that have left the board's input buffers since credits were last returned.
     returned: [u32; 4],
-    /// Some have left since the last call of [`Link::return_credits`].
-    consumed: bool,
+    /// Some of these are to be returned.
+    due: bool,
 }
 
 impl Link {
@@ -97,16 +97,20 @@ impl Link {
         }
     }
 
-    /// A packet received from the switch has left this board's input buffer.
-    pub(crate) fn consumed(&mut self, class: Class) {
-        self.returned[class as usize] += 1;
-        self.consumed = true;
+    /// A packet received from the switch has left this board's input buffer. Returns whether credits are to be
+    /// [returned](Link::return_credits): of a quarter of the buffer that was offered or more at a time, so that the
+    /// switch does not run out of them, and the number of frames stays low.
+    pub(crate) fn consumed(&mut self, config: &HibConfig, class: Class) -> bool {
+        let returned = &mut self.returned[class as usize];
+        *returned += 1;
+        let due = *returned >= config.offered()[class as usize] / 4;
+        self.due |= due;
+        due
     }
 
-    /// Emits the return of credits, a quarter of the buffer that was offered or more at a time: the switch does not
-    /// run out of credits, and the number of frames stays low.
+    /// Emits the return of the credits that are due.
     pub(crate) fn return_credits(&mut self, config: &HibConfig, out: &mut Vec<Action>) {
-        if !std::mem::take(&mut self.consumed) || self.up.is_none() {
+        if !std::mem::take(&mut self.due) || self.up.is_none() {
             return;
         }
         let offered = config.offered();
@@ -129,14 +133,14 @@ mod tests {
         let (mut link, mut out) = (Link::default(), Vec::new());
         let config = HibConfig { credits: [8; 4], holds: 8, ..HibConfig::new(0) };
         link.come_up([8; 4], 2);
-        (0..7).for_each(|_| link.consumed(Class::Request));
+        (0..7).for_each(|n| assert_eq!(link.consumed(&config, Class::Request), n > 0));
         assert!(link.go_down() && !link.go_down());
         link.return_credits(&config, &mut out);
         link.come_up([8; 4], 2);
-        link.consumed(Class::Request);
+        link.consumed(&config, Class::Request);
         link.return_credits(&config, &mut out);
         assert_eq!(out, []);
-        link.consumed(Class::Request);
+        link.consumed(&config, Class::Request);
         link.return_credits(&config, &mut out);
         assert_eq!(out, [Action::Credit { class: Class::Request, count: 2 }]);
     }

@@ -40,11 +40,15 @@ impl PageCounters {
         counter.map_or(0, |c| std::mem::take(&mut c.fired))
     }
 
-    /// Counts an accepted access to a remote page.
-    pub(crate) fn count(&mut self, ctx: &mut Ctx, node: NodeId, page: u32, write: bool) {
-        if self.by_page.is_empty() {
-            return;
+    /// Counts accepted accesses to a remote page, as many as `times`.
+    #[inline]
+    pub(crate) fn count(&mut self, ctx: &mut Ctx, node: NodeId, page: u32, write: bool, times: u32) {
+        if !self.by_page.is_empty() {
+            (0..times).for_each(|_| self.count_one(ctx, node, page, write));
         }
+    }
+
+    fn count_one(&mut self, ctx: &mut Ctx, node: NodeId, page: u32, write: bool) {
         let armed: Vec<u16> =
             self.by_page.range((node, page, 0)..=(node, page, u16::MAX)).map(|(_, _, i)| *i).collect();
         for index in armed {

@@ -321,7 +321,9 @@ impl Responder {
         if !followed {
             ctx.count_performed(&request.packet);
         }
-        ctx.defer(FollowUp::Performed(source));
+        if ctx.elements_wait {
+            ctx.defer(FollowUp::Performed(source));
+        }
         Some(request.packet)
     }
 

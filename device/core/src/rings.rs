@@ -65,8 +65,8 @@ pub(crate) struct Ring {
     /// Tags of the peer's requests and elements that came by the ring and are not answered, ascending: a few at a time,
     /// and never more than the peer has credits and elements in this board's receive buffers.
     requests: Vec<u32>,
-    /// It is among [`Rings::consumed`].
-    consumed: bool,
+    /// It is among [`Rings::due`].
+    due: bool,
 }
 
 /// The classes that need credits.
@@ -77,7 +77,7 @@ impl Ring {
         let credits = Credits { left: given, room: given, returned: 0 };
         let (path, wanted, open) = (Path::Switch, true, false);
         let (credits, requests) = ([credits; 2], Vec::new());
-        Ring { incarnation, path, wanted, open, lends, credits, given, in_flight: 0, requests, consumed: false }
+        Ring { incarnation, path, wanted, open, lends, credits, given, in_flight: 0, requests, due: false }
     }
 
     /// The path of the next request. `is_idle`: nothing to the node is unanswered.
@@ -172,13 +172,13 @@ pub(crate) struct Rings {
     rings: ByNode<Option<Ring>>,
     count: u32,
     /// Of these nodes packets have left the buffers since credits were last returned.
-    consumed: Vec<NodeId>,
+    due: Vec<NodeId>,
 }
 
 impl Rings {
     /// No rings, in a fabric of so many nodes.
     pub(crate) fn new(nodes: u32) -> Rings {
-        Rings { rings: ByNode::new(nodes, None), count: 0, consumed: Vec::new() }
+        Rings { rings: ByNode::new(nodes, None), count: 0, due: Vec::new() }
     }
 
     /// A ring to a node; `given` credits of each class, both ways.
@@ -262,27 +262,32 @@ impl Rings {
         found.map(|place| ring.requests.remove(place)).is_ok()
     }
 
-    /// A packet that came by a ring has left the buffers of this board.
-    pub(crate) fn consumed(&mut self, node: NodeId, class: Class) {
-        if let (Some(ring), Class::Enqueue | Class::Request) = (self.get(node), class) {
-            ring.credits[class as usize].returned += 1;
-            if !std::mem::replace(&mut ring.consumed, true) {
-                self.consumed.push(node);
-            }
+    /// A packet that came by a ring has left the buffers of this board. Returns whether credits are to be
+    /// [returned](Rings::return_credits): a quarter of all or more at a time.
+    pub(crate) fn consumed(&mut self, node: NodeId, class: Class) -> bool {
+        let (Some(ring), Class::Enqueue | Class::Request) = (self.get(node), class) else { return false };
+        let returned = &mut ring.credits[class as usize].returned;
+        *returned += 1;
+        if *returned < ring.given / 4 {
+            return false;
         }
+        if !std::mem::replace(&mut ring.due, true) {
+            self.due.push(node);
+        }
+        true
     }
 
-    /// Returns credits, a quarter of all or more at a time.
+    /// Returns the credits that are due.
     pub(crate) fn return_credits(&mut self, mut give: impl FnMut(NodeId, Class, u32)) {
-        if self.consumed.is_empty() {
+        if self.due.is_empty() {
             return;
         }
         // Boards in the same state behave alike, whichever node's packet was the first.
-        self.consumed.sort_unstable();
-        for node in self.consumed.drain(..) {
+        self.due.sort_unstable();
+        for node in self.due.drain(..) {
             // Closed since, or closed and opened.
             let Some(Some(ring)) = self.rings.existing_mut(node) else { continue };
-            ring.consumed = false;
+            ring.due = false;
             for class in CLASSES {
                 let Credits { room, returned, .. } = &mut ring.credits[class as usize];
                 if *returned > 0 && *returned >= ring.given / 4 {

@@ -111,13 +111,16 @@ impl Congestion {
         }
     }
 
-    /// The guest's socket is empty: releases the contexts that [`Congestion::throttle`] has stopped.
-    pub(crate) fn intake_dry(&mut self, ctx: &mut Ctx) {
+    /// The guest's socket is empty: stores are counted anew. Returns whether contexts are to be
+    /// [released](Congestion::release).
+    #[inline]
+    pub(crate) fn intake_dry(&mut self) -> bool {
         self.stores.0.clear();
-        // Called in each turn: most of them have nothing to release.
-        if self.throttled.is_empty() {
-            return;
-        }
+        !self.throttled.is_empty()
+    }
+
+    /// Releases the contexts that [`Congestion::throttle`] has stopped.
+    pub(crate) fn release(&mut self, ctx: &mut Ctx) {
         for context in std::mem::take(&mut self.throttled) {
             if !self.is_stopped(context) {
                 self.congestion_changed(ctx, context, false);

@@ -97,7 +97,7 @@ impl BlockCopy {
             import => return Err((import.and_then(|i| i.error).unwrap_or(Status::NodeDown), self.far.import)),
         };
         let (far, context) = (import.address(self.far.offset + at.offset), import.context);
-        below.requester.page_counters.count(below.ctx, at.node, far.page, !self.get);
+        below.requester.page_counters.count(below.ctx, at.node, far.page, !self.get, 1);
         below.requester.submit_part(below.ctx, at.node, at.operation, at.offset, content(far, context));
         Ok(())
     }

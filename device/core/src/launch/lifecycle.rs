@@ -62,7 +62,7 @@ impl Launcher {
                 let context = below.requester.imports.get(first.import).map_or(0, |i| i.context);
                 let (operand, compare) = (operand & ones(size.into()), compare & ones(size.into()));
                 let body = Body::Atomic { at, context, epoch, size, op, operand, compare };
-                below.requester.page_counters.count(below.ctx, node, at.page, true);
+                below.requester.page_counters.count(below.ctx, node, at.page, true, 1);
                 below.requester.submit_part(below.ctx, node, number, 0, body.into());
             }
             Opcode::Copy => {

@@ -244,7 +244,7 @@ impl NotificationQueues {
         };
         match admitted {
             Ok(()) => {
-                self.with(at.page, |queue| {
+                self.with(ctx, at.page, |ctx, queue| {
                     queue.pending.push_back(Element { packet, data });
                     queue.serve(ctx, grants);
                 });
@@ -281,20 +281,22 @@ impl NotificationQueues {
         }
         let queues = &self.queues;
         self.waiting.retain(|page| queues.get(*page).is_some_and(Queue::waits_for_requests));
+        ctx.elements_wait = !self.waiting.is_empty();
         let waits = |queue: &Queue| queue.pending.iter().any(|e| e.packet.src == source);
         let pages: Vec<u32> =
             self.waiting.iter().copied().filter(|page| queues.get(*page).is_some_and(waits)).collect();
         for page in pages {
-            self.with(page, |queue| queue.serve(ctx, grants));
+            self.with(ctx, page, |ctx, queue| queue.serve(ctx, grants));
         }
     }
 
     /// Lets a queue do some work, and remembers it if it waits for requests then.
-    fn with(&mut self, page: u32, work: impl FnOnce(&mut Queue)) {
+    fn with(&mut self, ctx: &mut Ctx, page: u32, work: impl FnOnce(&mut Ctx, &mut Queue)) {
         let Some(queue) = self.queues.get_mut(page) else { return };
-        work(queue);
+        work(ctx, queue);
         if queue.waits_for_requests() {
             self.waiting.insert(page);
+            ctx.elements_wait = true;
         }
     }
 
@@ -307,7 +309,7 @@ impl NotificationQueues {
             ctx.defer(FollowUp::StepEnded);
             return;
         }
-        self.with(page, |queue| queue.stepped(ctx, grants, result));
+        self.with(ctx, page, |ctx, queue| queue.stepped(ctx, grants, result));
     }
 
     // ---- arm ----
@@ -318,7 +320,7 @@ impl NotificationQueues {
         if self.queues.get(page).is_none_or(|queue| queue.context != number || queue.revoked) {
             return ctx.bad_access(Bar::Contexts, offset, 8, Status::NotQueue);
         }
-        self.with(page, |queue| queue.arm(ctx, grants, Arm { seen, count }));
+        self.with(ctx, page, |ctx, queue| queue.arm(ctx, grants, Arm { seen, count }));
     }
 
     // ---- reset ----

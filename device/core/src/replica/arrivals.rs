@@ -2,6 +2,7 @@
 //! Packets of homes to the copies here. Those of one node are processed one at a time, across all pages: a processor
 //! that sees one store sees what the home did before (SPEC I6, words of one home).
 
+use crate::arrived::Charge;
 use crate::ctx::Ctx;
 use std::collections::{BTreeMap, VecDeque};
 use telegraphos_wire::{Class, NodeId, Packet};
@@ -60,7 +61,7 @@ impl Arrivals {
             arrived.packets.pop_front();
             arrived.working = false;
         }
-        ctx.link.consumed(Class::Reflected);
+        ctx.consumed(Charge::Link, source, Class::Reflected);
     }
 
     /// Removes all packets.

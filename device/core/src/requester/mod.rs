@@ -225,12 +225,22 @@ impl Requester {
             peer.accept(Waiting::Store { import: number, at, size, data });
             ctx.counters.stores += 1;
         }
-        self.pressure.waiting += 1;
-        import.issued += 1;
-        import.waiting += 1;
+        let page = if enqueue { None } else { Some(at.page) };
+        self.accepted(ctx, number, page, 1);
+    }
+
+    /// So many stores to an import, to one page unless they are elements, have joined the send queue of its node: they
+    /// wait until they are sent, and are issued.
+    #[inline]
+    fn accepted(&mut self, ctx: &mut Ctx, number: u16, page: Option<u32>, count: u32) {
+        let Some(import) = self.imports.get_mut(number) else { return };
+        let node = import.node;
+        self.pressure.waiting += count;
+        import.issued += u64::from(count);
+        import.waiting += count;
         import.active = true;
-        if !enqueue {
-            self.page_counters.count(ctx, node, at.page, true);
+        if let Some(page) = page {
+            self.page_counters.count(ctx, node, page, true, count);
         }
         self.pump(ctx, node);
         if let Some(import) = self.imports.get_mut(number) {
@@ -275,17 +285,7 @@ impl Requester {
         let peer = &mut self.peers.table[usize::from(node)];
         peer.accept(Waiting::Burst { import: number, page: at.page, generation: at.generation, stores: burst });
         ctx.counters.stores += count as u64;
-        self.pressure.waiting += count as u32;
-        import.issued += count as u64;
-        import.waiting += count as u32;
-        import.active = true;
-        for _ in 0..count {
-            self.page_counters.count(ctx, node, at.page, true);
-        }
-        self.pump(ctx, node);
-        if let Some(import) = self.imports.get_mut(number) {
-            self.pressure.congest_if_full(ctx, import);
-        }
+        self.accepted(ctx, number, Some(at.page), count as u32);
         count
     }
 
@@ -311,7 +311,7 @@ impl Requester {
             return;
         }
         ctx.counters.loads += 1;
-        self.page_counters.count(ctx, node, at.page, false);
+        self.page_counters.count(ctx, node, at.page, false, 1);
         let kind = RequestKind::Load { token, import: number, size };
         self.submit(ctx, node, kind, Body::Read { at, context, size });
     }

@@ -180,6 +180,12 @@ impl Peer {
         self.forwards.push_back((self.accepted, waiting));
     }
 
+    /// Returns whether nothing waits to be sent, and none has waited for the peer's end of a ring.
+    #[inline]
+    pub(super) fn has_nothing_to_send(&self) -> bool {
+        self.waiting.is_empty() && self.forwards.is_empty() && self.enqueuers.is_empty() && self.ring_waits.is_none()
+    }
+
     /// The used part of a window.
     fn used(&mut self, window: Window) -> &mut u32 {
         match window {
@@ -464,6 +470,7 @@ impl Peers {
         if !ctx.has(Bug::ForwardsShareWindow) && self.forwarded_tags.insert(tag) {
             own.outstanding = own.outstanding.saturating_sub(1);
             self.own_window_freed = true;
+            ctx.unsettled = true;
         }
     }
 

@@ -96,13 +96,16 @@ impl Pressure {
         }
     }
 
-    /// The guest's socket is empty: releases the imports that [`Pressure::throttle`] has stopped.
-    pub(crate) fn intake_dry(&mut self, ctx: &mut Ctx, imports: &mut Imports) {
+    /// The guest's socket is empty: stores are counted anew. Returns whether imports are to be
+    /// [released](Pressure::release).
+    #[inline]
+    pub(crate) fn intake_dry(&mut self) -> bool {
         self.intake = 0;
-        // Called in each turn: most of them have nothing to release.
-        if self.throttled.is_empty() {
-            return;
-        }
+        !self.throttled.is_empty()
+    }
+
+    /// Releases the imports that [`Pressure::throttle`] has stopped.
+    pub(crate) fn release(&mut self, ctx: &mut Ctx, imports: &mut Imports) {
         for number in std::mem::take(&mut self.throttled) {
             let Some(import) = imports.get_mut(number) else { continue };
             import.throttled = false;

@@ -69,12 +69,6 @@ impl Requester {
         }
     }
 
-    /// Returns whether requests of this node to itself have left its window otherwise than by their end.
-    #[inline]
-    pub(crate) fn frees_own_window(&self) -> bool {
-        self.peers.own_window_freed
-    }
-
     /// Sends requests of this node to itself, if forwarded ones have left the window.
     pub(crate) fn pump_own(&mut self, ctx: &mut Ctx) {
         if std::mem::take(&mut self.peers.own_window_freed) {
@@ -84,6 +78,9 @@ impl Requester {
 
     /// Sends requests and elements to a node, as far as the window, the receive credits and the link credits allow.
     pub(crate) fn pump(&mut self, ctx: &mut Ctx, node: NodeId) {
+        if self.peers.table[usize::from(node)].has_nothing_to_send() {
+            return;
+        }
         self.pump_requests(ctx, node);
         self.pump_elements(ctx, node);
     }
