@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One board with the memory of its guest, driven as the server drives it (`device/server/src/board.rs`, `shell.rs`):
-//! memory steps are performed in place, and what a turn sends is encoded at its end.
+//! memory steps are performed in place, and what a turn sends is handed to the ring, or encoded, at its end.
 
-use telegraphos_device_core::{Action, Event, Hib, HibConfig, WindowStore};
+use crate::ring::Ring;
+use telegraphos_device_core::{Action, Event, Hib, HibConfig, LentPacket, Loan, RingAction, RingEvent, WindowStore};
+use telegraphos_link::ring_end::{Beside, Passing};
 use telegraphos_testkit::world::{Kernel, Memory};
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::{MAX_BURST, NodeId};
@@ -17,6 +19,8 @@ pub(crate) struct Board {
     pub(crate) input: Vec<u8>,
     /// Bytes for the switch.
     pub(crate) output: Vec<u8>,
+    /// Its end of the ring to the other board, if there is one.
+    pub(crate) ring: Option<Ring>,
     /// The value of the last load that was completed.
     pub(crate) loaded: Option<u64>,
     /// The core has work left for the next turn.
@@ -36,6 +40,7 @@ impl Board {
             kernel: Kernel::default(),
             input: Vec::new(),
             output: Vec::new(),
+            ring: None,
             loaded: None,
             more: false,
             frames: Vec::new(),
@@ -47,6 +52,9 @@ impl Board {
     /// Begins a turn of the server's loop: the time, the input, what the last turn left. The guest's accesses follow.
     pub(crate) fn begin_turn(&mut self, now: u64) {
         self.feed(Event::Tick { now });
+        if self.is_called() {
+            self.receive_ring(now);
+        }
         self.receive();
         if std::mem::take(&mut self.more) {
             self.feed(Event::Continue);
@@ -55,6 +63,9 @@ impl Board {
 
     /// Ends it: the output.
     pub(crate) fn end_turn(&mut self) {
+        if let Some(ring) = &mut self.ring {
+            ring.flush();
+        }
         if self.hib.owes_acknowledgements() {
             self.hib.end_turn(&mut self.actions);
             self.perform();
@@ -64,6 +75,41 @@ impl Board {
         }
         // The server asks when to wake up.
         std::hint::black_box(self.hib.deadline());
+    }
+
+    /// Whether something has arrived by the ring.
+    pub(crate) fn is_called(&self) -> bool {
+        self.ring.as_ref().is_some_and(Ring::is_called)
+    }
+
+    /// The end of a ring, of which an action or event is.
+    fn ring(&mut self) -> &mut Ring {
+        self.ring.as_mut().expect("the board has a ring")
+    }
+
+    fn receive_ring(&mut self, now: u64) {
+        let mut frames = self.ring().receive(now);
+        for Passing { frame, beside } in frames.drain(..) {
+            let event = match frame {
+                Frame::Packet(packet) => {
+                    let loan = beside.map(|beside| Loan::from_any(beside.what).expect("a loan is beside it"));
+                    Event::RingPacket { packet, loan }
+                }
+                Frame::Probe => {
+                    self.ring().send(Frame::Alive, None);
+                    continue;
+                }
+                Frame::Credit { class, count } => self.of_ring(RingEvent::Credit { class, count }),
+                Frame::Alive => self.of_ring(RingEvent::Alive),
+                other => panic!("node {} was sent {other:?} by the ring", self.node),
+            };
+            self.feed(event);
+        }
+        self.ring().reuse(frames);
+    }
+
+    fn of_ring(&self, what: RingEvent) -> Event {
+        Event::Ring { peer: self.ring.as_ref().expect("the board has a ring").peer, what }
     }
 
     fn receive(&mut self) {
@@ -114,7 +160,8 @@ impl Board {
             at += 1;
             match std::mem::replace(action, Action::ResetDone) {
                 Action::Step { step, op } => {
-                    let result = self.memory.perform(&op);
+                    let by_loan = self.ring.as_ref().and_then(|ring| ring.perform(&mut self.memory, &op));
+                    let result = by_loan.unwrap_or_else(|| self.memory.perform(&op));
                     self.hib.handle(Event::StepDone { step, result }, &mut self.actions);
                 }
                 Action::ReadDone { data, .. } => self.loaded = Some(data),
@@ -124,9 +171,18 @@ impl Board {
                 Action::Group { page, members } => self.frames.push(Frame::Group { page, members }),
                 Action::Continue => self.more = true,
                 Action::Interrupt | Action::ResetDone | Action::Recall { .. } => {}
-                Action::RingSend(_) | Action::RingSendLent(_) | Action::SendLent(_) | Action::Ring { .. } => {
-                    panic!("node {} has no rings", self.node)
+                Action::RingSend(packet) => self.ring().send(Frame::Packet(packet), None),
+                Action::RingSendLent(lent) => {
+                    let LentPacket { packet, loan } = *lent;
+                    let length = loan.length();
+                    let beside = Beside { what: loan.into_any(), length };
+                    self.ring().send(Frame::Packet(packet), Some(beside));
                 }
+                Action::Ring { what: RingAction::Credit { class, count }, .. } => {
+                    self.ring().send(Frame::Credit { class, count }, None);
+                }
+                Action::Ring { what: RingAction::Probe, .. } => self.ring().send(Frame::Probe, None),
+                other @ (Action::SendLent(_) | Action::Ring { .. }) => panic!("node {}: {other:?}", self.node),
                 // A notice is a failure: what is measured would not be the operation.
                 Action::Notice(notice) => panic!("node {} reports {notice:?}", self.node),
             }

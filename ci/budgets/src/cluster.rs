@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The first and the last node of a cluster with their boards, the switch, and what the drivers of both have set up:
-//! a segment, a replicated page whose home is the first node, and a queue of the last.
+//! The first and the last node of a cluster with their boards, the switch, perhaps a ring beside it, and what the
+//! drivers of both have set up: a segment, a replicated page whose home is the first node, and a queue of the last.
 
 use crate::board::Board;
-use telegraphos_device_core::{Bar, Event, HibConfig, WindowStore};
+use crate::ring::Ring;
+use telegraphos_device_core::{Bar, Event, HibConfig, RingEvent, WindowStore};
 use telegraphos_fabric_core::{Action, Event as SwitchEvent, Switch, SwitchConfig, UNLIMITED};
 use telegraphos_testkit::world::commands::{grant_set, publish, replica_set};
 use telegraphos_testkit::world::{Driver, Kernel, Memory};
 use telegraphos_wire::admin::{self, Command, Completion};
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::queue::{HEAD_WORD, Shape, TAIL_WORD};
-use telegraphos_wire::{Aperture, NodeId, PROTOCOL_VERSION, Rights, STREAM_BLOCK, UNIT, WindowAddress, WindowLayout};
+use telegraphos_wire::{
+    Aperture, MAX_BLOCK, NodeId, PROTOCOL_VERSION, Rights, STREAM_BLOCK, UNIT, WindowAddress, WindowLayout,
+};
 
 /// How large the cluster is, besides the operation's own part of it.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +32,18 @@ impl Default for Sizes {
         Sizes { nodes: 2, contexts: 1, queues: 1 }
     }
 }
+
+/// What packets between the two boards pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// The switch, as bytes: each of the servers is a process.
+    Switch,
+    /// A ring, whole and with loans beside them: the boards are in one process.
+    Ring,
+}
+
+/// Requests, and as many elements, that the fabric gives each end of a ring credits for.
+const RING_CREDITS: u32 = 64;
 
 /// Window slots, at the first board; that of the segment at the last one, too.
 pub(crate) const SEGMENT: u32 = 0;
@@ -67,6 +82,7 @@ fn shape() -> Shape {
 /// Two boards of a cluster, and its switch.
 pub struct Cluster {
     pub(crate) boards: [Board; 2],
+    pub(crate) way: Way,
     switch: Switch,
     /// Buffer, kept to reuse its allocation.
     actions: Vec<Action>,
@@ -82,6 +98,11 @@ pub struct Cluster {
 impl Cluster {
     /// Boots the boards, and has their drivers set up everything that operations use.
     pub fn new(sizes: Sizes) -> Cluster {
+        Cluster::with(sizes, Way::Switch)
+    }
+
+    /// The same, with this between the boards.
+    pub fn with(sizes: Sizes, way: Way) -> Cluster {
         // The same window for every number of nodes.
         let layout = WindowLayout::new(12, 24).unwrap();
         let queue_at = QUEUES_AT + u64::from(sizes.queues - 1) * shape().bytes();
@@ -95,6 +116,7 @@ impl Cluster {
         };
         let mut cluster = Cluster {
             boards: [board(0), board(sizes.nodes - 1)],
+            way,
             switch: Switch::new(SwitchConfig::new(u32::from(sizes.nodes))).unwrap(),
             actions: Vec::new(),
             now: 0,
@@ -106,6 +128,9 @@ impl Cluster {
             cluster.join(node);
         }
         cluster.settle();
+        if way == Way::Ring {
+            cluster.connect();
+        }
         let nodes = cluster.nodes();
         for id in nodes {
             cluster.start(id);
@@ -180,17 +205,31 @@ impl Cluster {
                     idle = false;
                 }
             }
-            for board in &mut self.boards {
-                if !board.input.is_empty() || board.more {
-                    self.now += 1;
-                    board.begin_turn(self.now);
-                    board.end_turn();
+            for at in 0..2 {
+                let board = &self.boards[at];
+                if !board.input.is_empty() || board.more || board.is_called() {
+                    self.turn(at);
                     idle = false;
                 }
             }
             if idle {
                 return;
             }
+        }
+    }
+
+    /// A turn of a board without accesses of its guest.
+    fn turn(&mut self, at: usize) {
+        self.now += 1;
+        let [first, last] = &mut self.boards;
+        let (board, peer) = if at == 0 { (first, last) } else { (last, first) };
+        if let Some(ring) = &mut board.ring {
+            std::mem::swap(&mut ring.far, &mut peer.memory);
+        }
+        board.begin_turn(self.now);
+        board.end_turn();
+        if let Some(ring) = &mut board.ring {
+            std::mem::swap(&mut ring.far, &mut peer.memory);
         }
     }
 
@@ -229,9 +268,25 @@ impl Cluster {
     fn join(&mut self, node: NodeId) {
         let config = self.boards[0].hib.config();
         let (window, credits) = (config.window, config.offered());
-        self.switch_event(SwitchEvent::PortOpened { port: node.into(), room: UNLIMITED, block: STREAM_BLOCK as u32 });
+        let block = if self.way == Way::Ring { MAX_BLOCK } else { STREAM_BLOCK } as u32;
+        self.switch_event(SwitchEvent::PortOpened { port: node.into(), room: UNLIMITED, block });
         let frame = Frame::Hello { version: PROTOCOL_VERSION, node, window, credits };
         self.switch_event(SwitchEvent::Frame { port: node.into(), frame });
+    }
+
+    /// Both boards get their ends of a ring, as the fabric offers it, and use it from now on.
+    fn connect(&mut self) {
+        let nodes = self.nodes();
+        for (board, ring) in self.boards.iter_mut().zip(Ring::pair(nodes)) {
+            board.ring = Some(ring);
+        }
+        let incarnations = [0, 1].map(|at| self.boards[at].hib.incarnation());
+        for at in 0..2 {
+            let (peer, incarnation, own) = (nodes[1 - at], incarnations[1 - at], incarnations[at]);
+            assert!(self.boards[at].hib.accepts_ring(peer, incarnation, own));
+            let what = RingEvent::Up { incarnation, own, credits: RING_CREDITS, lends: true };
+            self.guest(at, [Event::Ring { peer, what }]);
+        }
     }
 
     // ---- the drivers ----

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Two boards and a switch in one thread, without sockets, which perform one operation again and again.
 //!
+//! Between the boards packets pass the switch as bytes, which is what separate processes do, or a ring within the
+//! process ([`Way`]), as in the host process of `telegraphos up`, `run`, `demo` and `bench`.
+//!
 //! The test beside this crate counts the instructions of each operation (`src/main.rs`), and `telegraphos bench`
 //! measures how long they take on its machine. The same arguments execute the same instructions: time is a number that
 //! each turn increases, and nothing is random.
@@ -10,8 +13,9 @@
 
 mod board;
 mod cluster;
+mod ring;
 
-pub use cluster::{Cluster, Sizes};
+pub use cluster::{Cluster, Sizes, Way};
 
 use cluster::{QUEUE, REPLICATED, SEGMENT};
 use telegraphos_device_core::{Bar, Event};
@@ -26,8 +30,8 @@ const SLOT: u8 = 1;
 /// Stores that are posted together.
 const STREAM: u64 = 32;
 
-/// What can be performed.
-pub const OPERATIONS: [&str; 12] = [
+/// What can be performed. The names with [`BY_RING`] are the same operations by the other way.
+pub const OPERATIONS: [&str; 21] = [
     "store-own",
     "store",
     "stores",
@@ -40,12 +44,34 @@ pub const OPERATIONS: [&str; 12] = [
     "copy-1m",
     "frame",
     "message",
+    "store-ring",
+    "stores-ring",
+    "load-ring",
+    "fetch-add-ring",
+    "enqueue-ring",
+    "copy-4k-ring",
+    "copy-1m-ring",
+    "frame-ring",
+    "message-ring",
 ];
+
+/// The end of the name of an operation that passes a ring.
+const BY_RING: &str = "-ring";
+
+/// An operation's name without its way, and that.
+fn apart(operation: &str) -> (&str, Way) {
+    operation.strip_suffix(BY_RING).map_or((operation, Way::Switch), |name| (name, Way::Ring))
+}
+
+/// What is between the boards of the cluster that is to perform an operation.
+pub fn way(operation: &str) -> Way {
+    apart(operation).1
+}
 
 /// How often [`perform`] performs an operation if it is to do so `count` times: copies of 1 MiB, which take long under
 /// callgrind, 64 times less often.
 pub fn rounds(operation: &str, count: u64) -> u64 {
-    if operation == "copy-1m" { count.div_ceil(64) } else { count }
+    if apart(operation).0 == "copy-1m" { count.div_ceil(64) } else { count }
 }
 
 /// The instructions that an operation may take, by `budgets.toml`; `None` if it has no budget.
@@ -139,10 +165,12 @@ fn frame(cluster: &mut Cluster, number: u64) {
 /// use the `context`. The test names this function to callgrind, which counts each call apart.
 ///
 /// # Panics
-/// The operation is unknown, or has not had its effect.
+/// The operation is unknown, has another [`way`] than the cluster, or has not had its effect.
 #[inline(never)]
 pub fn perform(cluster: &mut Cluster, operation: &str, count: u64, context: u16) {
     let [own, remote] = [0, 1].map(|board| cluster.boards[board].node);
+    let (operation, way) = apart(operation);
+    assert_eq!(way, cluster.way, "{operation}: the cluster has another way");
     let last = count - 1;
     let at = |word: u64| cluster::SEGMENT_AT + 8 * (word % WORDS);
     match operation {
@@ -232,10 +260,10 @@ mod tests {
 
     #[test]
     fn each_operation_has_a_budget_and_its_effect() {
-        let mut cluster = Cluster::new(Sizes::default());
+        let mut clusters = [Way::Switch, Way::Ring].map(|way| Cluster::with(Sizes::default(), way));
         for operation in OPERATIONS {
             assert!(budget(operation).is_some_and(|budget| budget > 0.0), "{operation}");
-            perform(&mut cluster, operation, 3, 0);
+            perform(&mut clusters[way(operation) as usize], operation, 3, 0);
         }
         assert_eq!(budget("none"), None);
     }
