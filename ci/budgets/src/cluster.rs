@@ -3,11 +3,12 @@
 //! drivers of both have set up: a segment, a replicated page whose home is the first node, and a queue of the last.
 
 use crate::board::Board;
+use crate::memory::GuestMemory;
 use crate::ring::Ring;
 use telegraphos_device_core::{Bar, Event, HibConfig, RingEvent, WindowStore};
 use telegraphos_fabric_core::{Action, Event as SwitchEvent, Switch, SwitchConfig, UNLIMITED};
 use telegraphos_testkit::world::commands::{grant_set, publish, replica_set};
-use telegraphos_testkit::world::{Driver, Kernel, Memory};
+use telegraphos_testkit::world::{Driver, Kernel};
 use telegraphos_wire::admin::{self, Command, Completion};
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::queue::{HEAD_WORD, Shape, TAIL_WORD};
@@ -31,15 +32,6 @@ impl Default for Sizes {
     fn default() -> Sizes {
         Sizes { nodes: 2, contexts: 1, queues: 1 }
     }
-}
-
-/// What packets between the two boards pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// The switch, as bytes: each of the servers is a process.
-    Switch,
-    /// A ring, whole and with loans beside them: the boards are in one process.
-    Ring,
 }
 
 /// Requests, and as many elements, that the fabric gives each end of a ring credits for.
@@ -79,10 +71,9 @@ fn shape() -> Shape {
     Shape::new(512, 8).unwrap()
 }
 
-/// Two boards of a cluster, and its switch.
-pub struct Cluster {
-    pub(crate) boards: [Board; 2],
-    pub(crate) way: Way,
+/// Two boards of a cluster and its switch, and a ring between the boards if their memory is lent.
+pub(crate) struct Nodes<M> {
+    pub(crate) boards: [Board<M>; 2],
     switch: Switch,
     /// Buffer, kept to reuse its allocation.
     actions: Vec<Action>,
@@ -95,14 +86,9 @@ pub struct Cluster {
     pub(crate) blocks_at: u64,
 }
 
-impl Cluster {
-    /// Boots the boards, and has their drivers set up everything that operations use.
-    pub fn new(sizes: Sizes) -> Cluster {
-        Cluster::with(sizes, Way::Switch)
-    }
-
-    /// The same, with this between the boards.
-    pub fn with(sizes: Sizes, way: Way) -> Cluster {
+impl<M: GuestMemory> Nodes<M> {
+    /// See [`Cluster::new`](crate::Cluster::new).
+    pub(crate) fn new(sizes: Sizes) -> Nodes<M> {
         // The same window for every number of nodes.
         let layout = WindowLayout::new(12, 24).unwrap();
         let queue_at = QUEUES_AT + u64::from(sizes.queues - 1) * shape().bytes();
@@ -114,9 +100,8 @@ impl Cluster {
             config.export_pages = blocks_page(sizes) + BLOCK_PAGES;
             Board::new(config, memory)
         };
-        let mut cluster = Cluster {
+        let mut nodes = Nodes {
             boards: [board(0), board(sizes.nodes - 1)],
-            way,
             switch: Switch::new(SwitchConfig::new(u32::from(sizes.nodes))).unwrap(),
             actions: Vec::new(),
             now: 0,
@@ -125,27 +110,27 @@ impl Cluster {
             blocks_at,
         };
         for node in 0..sizes.nodes {
-            cluster.join(node);
+            nodes.join(node);
         }
-        cluster.settle();
-        if way == Way::Ring {
-            cluster.connect();
+        nodes.settle();
+        if M::RING {
+            nodes.connect();
         }
-        let nodes = cluster.nodes();
-        for id in nodes {
-            cluster.start(id);
-            (1..sizes.contexts).for_each(|context| cluster.open_context(id, context));
+        let ids = nodes.ids();
+        for id in ids {
+            nodes.start(id);
+            (1..sizes.contexts).for_each(|context| nodes.open_context(id, context));
         }
-        cluster.share(sizes);
-        for id in nodes {
+        nodes.share(sizes);
+        for id in ids {
             // In a large cluster more nodes have come than the ring has room for events.
-            while !cluster.take_events(id).is_empty() {}
+            while !nodes.take_events(id).is_empty() {}
         }
-        cluster
+        nodes
     }
 
     /// The nodes with a board.
-    fn nodes(&self) -> [NodeId; 2] {
+    fn ids(&self) -> [NodeId; 2] {
         [0, 1].map(|board| self.boards[board].node)
     }
 
@@ -223,14 +208,10 @@ impl Cluster {
         self.now += 1;
         let [first, last] = &mut self.boards;
         let (board, peer) = if at == 0 { (first, last) } else { (last, first) };
-        if let Some(ring) = &mut board.ring {
-            std::mem::swap(&mut ring.far, &mut peer.memory);
-        }
+        board.memory.reach(&mut peer.memory);
         board.begin_turn(self.now);
         board.end_turn();
-        if let Some(ring) = &mut board.ring {
-            std::mem::swap(&mut ring.far, &mut peer.memory);
-        }
+        board.memory.reach(&mut peer.memory);
     }
 
     /// The switch reads what a board has sent.
@@ -268,7 +249,7 @@ impl Cluster {
     fn join(&mut self, node: NodeId) {
         let config = self.boards[0].hib.config();
         let (window, credits) = (config.window, config.offered());
-        let block = if self.way == Way::Ring { MAX_BLOCK } else { STREAM_BLOCK } as u32;
+        let block = if M::RING { MAX_BLOCK } else { STREAM_BLOCK } as u32;
         self.switch_event(SwitchEvent::PortOpened { port: node.into(), room: UNLIMITED, block });
         let frame = Frame::Hello { version: PROTOCOL_VERSION, node, window, credits };
         self.switch_event(SwitchEvent::Frame { port: node.into(), frame });
@@ -276,9 +257,9 @@ impl Cluster {
 
     /// Both boards get their ends of a ring, as the fabric offers it, and use it from now on.
     fn connect(&mut self) {
-        let nodes = self.nodes();
+        let nodes = self.ids();
         for (board, ring) in self.boards.iter_mut().zip(Ring::pair(nodes)) {
-            board.ring = Some(ring);
+            board.open_ring(ring);
         }
         let incarnations = [0, 1].map(|at| self.boards[at].hib.incarnation());
         for at in 0..2 {
@@ -293,7 +274,7 @@ impl Cluster {
 
     /// Exports and imports everything that operations use.
     fn share(&mut self, sizes: Sizes) {
-        let nodes @ [own, remote] = self.nodes();
+        let nodes @ [own, remote] = self.ids();
         let blocks = Rights(RIGHTS.0 | Rights::DMA.0);
         for id in nodes {
             self.export(id, "segment", SEGMENT_PAGE, 1, RIGHTS);
@@ -332,8 +313,8 @@ impl Cluster {
     }
 }
 
-impl Driver for Cluster {
-    type Memory = Vec<u8>;
+impl<M: GuestMemory> Driver for Nodes<M> {
+    type Memory = M;
 
     fn event(&mut self, id: NodeId, event: Event) {
         self.guest(self.at(id), [event]);
@@ -344,11 +325,11 @@ impl Driver for Cluster {
         false
     }
 
-    fn memory(&self, id: NodeId) -> &Vec<u8> {
+    fn memory(&self, id: NodeId) -> &M {
         &self.boards[self.at(id)].memory
     }
 
-    fn memory_mut(&mut self, id: NodeId) -> &mut Vec<u8> {
+    fn memory_mut(&mut self, id: NodeId) -> &mut M {
         let at = self.at(id);
         &mut self.boards[at].memory
     }

@@ -1,23 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A board's end of the ring to the other one, as a board of the host process has it (`device/server/src/rings.rs`), and
-//! the memory that goes beside its packets (`device/server/src/memory/loans.rs`).
+//! A board's end of the ring to the other one, as a board of the host process has it (`device/server/src/rings.rs`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use telegraphos_device_core::{Data, Loan, Step, StepResult};
 use telegraphos_link::ring_end::{Beside, Calls, Passing, RingEnd, Within};
-use telegraphos_testkit::world::Memory;
 use telegraphos_wire::NodeId;
 use telegraphos_wire::link::Frame;
-
-/// The shortest block that is lent, as in the server.
-const LEAST: u32 = 1 << 12;
-
-/// Memory of the other guest that is lent to be read. Nothing takes it back while an operation is measured.
-#[derive(Debug)]
-struct Lent {
-    address: u64,
-}
 
 /// See the module.
 #[derive(Debug)]
@@ -31,8 +19,6 @@ pub(crate) struct Ring {
     /// Buffers, kept to reuse their allocations.
     called: Vec<NodeId>,
     frames: VecDeque<Passing>,
-    /// The memory of the guest at the other end, while this board has a turn.
-    pub(crate) far: Vec<u8>,
 }
 
 impl Ring {
@@ -45,8 +31,7 @@ impl Ring {
     fn new(end: Within, peer: NodeId) -> Ring {
         let calls = Arc::new(Calls::new());
         end.call_at(&calls, peer);
-        let (called, frames, far) = (Vec::new(), VecDeque::new(), Vec::new());
-        Ring { peer, end: Box::new(end), calls, dirty: false, called, frames, far }
+        Ring { peer, end: Box::new(end), calls, dirty: false, called: Vec::new(), frames: VecDeque::new() }
     }
 
     /// Whether something has arrived.
@@ -76,21 +61,5 @@ impl Ring {
 
     pub(crate) fn reuse(&mut self, frames: VecDeque<Passing>) {
         self.frames = frames;
-    }
-
-    /// Performs a step on a block that is lent, or is to be: of a put only, since no operation is a get.
-    pub(crate) fn perform(&self, memory: &mut Vec<u8>, step: &Step) -> Option<StepResult> {
-        match step {
-            Step::LoadBlock { address, length, lend: true, .. } if *length >= LEAST => {
-                memory.bytes(*address, *length as usize)?;
-                Some(StepResult::Block(Data::Lent(Loan::new(*length, Arc::new(Lent { address: *address })))))
-            }
-            Step::StoreBlock { address, data: Data::Lent(loan) } => {
-                let Lent { address: from } = loan.lender().downcast_ref()?;
-                memory.write(*address, &self.far.bytes(*from, loan.length() as usize)?)?;
-                Some(StepResult::Stored)
-            }
-            _ => None,
-        }
     }
 }
