@@ -214,6 +214,12 @@ impl<M: GuestMemory> Nodes<M> {
         board.memory.reach(&mut peer.memory);
     }
 
+    /// Packets that have passed the switch.
+    #[cfg(test)]
+    pub(crate) fn switched(&self) -> u64 {
+        self.switch.statistics().ports.iter().flat_map(|port| &port.classes).map(|class| class.sent_packets).sum()
+    }
+
     /// The switch reads what a board has sent.
     fn relay(&mut self, board: usize) {
         let port = u32::from(self.boards[board].node);

@@ -22,7 +22,7 @@ pub use cluster::Sizes;
 use cluster::Nodes;
 use memory::Lender;
 
-/// What can be performed. The names with [`BY_RING`] are the same operations by the other [`Way`].
+/// What can be performed. Those with `-ring` are the same operations by the other [`Way`].
 pub const OPERATIONS: [&str; 21] = [
     "store-own",
     "store",
@@ -131,5 +131,22 @@ mod tests {
             perform(&mut clusters[way(operation) as usize], operation, 3, 0);
         }
         assert_eq!(budget("none"), None);
+    }
+
+    #[test]
+    fn by_a_ring_nothing_passes_the_switch_and_blocks_are_lent() {
+        let mut nodes = Nodes::<Lender>::new(Sizes::default());
+        let before = nodes.switched();
+        for name in OPERATIONS.iter().filter_map(|operation| operation.strip_suffix(BY_RING)) {
+            let before = nodes.boards[0].memory.lent;
+            nodes.perform(name, 3, 0);
+            let blocks = match name {
+                "copy-4k" => 3,
+                "copy-1m" => 16,
+                _ => 0,
+            };
+            assert_eq!(nodes.boards[0].memory.lent - before, blocks, "{name}");
+        }
+        assert_eq!(nodes.switched(), before);
     }
 }

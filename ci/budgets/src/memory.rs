@@ -40,11 +40,13 @@ pub(crate) struct Lender {
     own: Vec<u8>,
     /// That of the peer's guest, while this board has a turn.
     far: Vec<u8>,
+    /// Blocks lent so far.
+    pub(crate) lent: u64,
 }
 
 impl From<Vec<u8>> for Lender {
     fn from(own: Vec<u8>) -> Lender {
-        Lender { own, far: Vec::new() }
+        Lender { own, far: Vec::new(), lent: 0 }
     }
 }
 
@@ -72,6 +74,7 @@ impl GuestMemory for Lender {
         match step {
             Step::LoadBlock { address, length, lend: true, .. } if *length >= LEAST => {
                 self.own.bytes(*address, *length as usize)?;
+                self.lent += 1;
                 Some(StepResult::Block(Data::Lent(Loan::new(*length, Arc::new(Lent { address: *address })))))
             }
             Step::StoreBlock { address, data: Data::Lent(loan) } => {

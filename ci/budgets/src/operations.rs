@@ -52,8 +52,8 @@ impl<M: GuestMemory> Nodes<M> {
         self.load(Bar::Contexts, page + context::FETCH + 8 * u64::from(SLOT), before)
     }
 
-    /// Launches a put of the first bytes of the first board's memory to the last one, as the library does with the numbers
-    /// of imports, and awaits its end.
+    /// Launches a put of the first bytes of the first board's memory to the last one, as the library does with the
+    /// numbers of imports, and awaits its end.
     fn put(&mut self, context: u16, length: u64, cookie: u64) {
         let page = u64::from(context) * UNIT;
         let registers = page + context::REGISTERS + u64::from(SLOT) * context::STRIDE;
@@ -80,8 +80,8 @@ impl<M: GuestMemory> Nodes<M> {
         (0..count).map(move |n| Event::Write { bar: Bar::Window, offset: start + 8 * n, size: 8, data })
     }
 
-    /// A frame of the network device, as the module exchanges it: the receiver, which sleeps, watches the tail; the sender
-    /// stores the frame and then the tail; the receiver is woken, and stores to the sender how far it has read.
+    /// A frame of the network device, as the module exchanges it: the receiver, which sleeps, watches the tail; the
+    /// sender stores the frame and then the tail; the receiver is woken, and stores to the sender how far it has read.
     fn frame(&mut self, number: u64) {
         let [own, remote] = [0, 1].map(|board| self.boards[board].node);
         // Both are in one page here, so that the tail is a word behind all frames.
