@@ -20,6 +20,7 @@ pub(crate) struct Board<M> {
     pub(crate) input: Vec<u8>,
     /// Bytes for the switch.
     pub(crate) output: Vec<u8>,
+    /// Its end of the ring to the other board, once it has one.
     ring: Option<Ring>,
     /// The value of the last load that was completed.
     pub(crate) loaded: Option<u64>,

@@ -5,6 +5,7 @@
 use crate::board::Board;
 use crate::memory::GuestMemory;
 use crate::ring::Ring;
+use std::ops::Range;
 use telegraphos_device_core::{Bar, Event, HibConfig, RingEvent, WindowStore};
 use telegraphos_fabric_core::{Action, Event as SwitchEvent, Switch, SwitchConfig, UNLIMITED};
 use telegraphos_testkit::world::commands::{grant_set, publish, replica_set};
@@ -109,14 +110,16 @@ impl<M: GuestMemory> Nodes<M> {
             queue_at,
             blocks_at,
         };
-        for node in 0..sizes.nodes {
-            nodes.join(node);
-        }
-        nodes.settle();
-        if M::RING {
-            nodes.connect();
-        }
         let ids = nodes.ids();
+        if M::RING {
+            ids.into_iter().for_each(|node| nodes.join(node));
+            nodes.settle();
+            nodes.announce(1..sizes.nodes - 1);
+            nodes.connect();
+        } else {
+            (0..sizes.nodes).for_each(|node| nodes.join(node));
+            nodes.settle();
+        }
         for id in ids {
             nodes.start(id);
             (1..sizes.contexts).for_each(|context| nodes.open_context(id, context));
@@ -259,6 +262,16 @@ impl<M: GuestMemory> Nodes<M> {
         self.switch_event(SwitchEvent::PortOpened { port: node.into(), room: UNLIMITED, block });
         let frame = Frame::Hello { version: PROTOCOL_VERSION, node, window, credits };
         self.switch_event(SwitchEvent::Frame { port: node.into(), frame });
+    }
+
+    /// Both boards are notified of other nodes. These do not join the switch, which takes time that is quadratic in
+    /// their number, and nothing of which is on the path of a ring.
+    fn announce(&mut self, others: Range<NodeId>) {
+        let incarnation = self.boards[0].hib.incarnation();
+        for at in 0..2 {
+            let up = |node| Event::NodeUp { node, incarnation, block: MAX_BLOCK as u32 };
+            self.guest(at, others.clone().map(up));
+        }
     }
 
     /// Both boards get their ends of a ring, as the fabric offers it, and use it from now on.

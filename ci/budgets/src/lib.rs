@@ -81,7 +81,7 @@ pub fn budget(operation: &str) -> Option<f64> {
     table.get("instructions")?.get(operation)?.as_integer().map(|budget| budget as f64)
 }
 
-/// Two boards of a cluster, and its switch.
+/// Two boards of a cluster, its switch, and for one of the ways a ring between the boards.
 pub struct Cluster(Joined);
 
 /// Each way has code of its own: the switch's costs nothing for the ring.
