@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The first and the last node of a cluster with their boards, the switch, and what the drivers of both have set up:
-//! a segment, a replicated page whose home is the first node, and a queue of the last.
+//! The first and the last node of a cluster with their boards, the switch, perhaps a ring beside it, and what the
+//! drivers of both have set up: a segment, a replicated page whose home is the first node, and a queue of the last.
 
 use crate::board::Board;
-use telegraphos_device_core::{Bar, Event, HibConfig, WindowStore};
+use crate::memory::GuestMemory;
+use crate::ring::Ring;
+use std::ops::Range;
+use telegraphos_device_core::{Bar, Event, HibConfig, RingEvent, WindowStore};
 use telegraphos_fabric_core::{Action, Event as SwitchEvent, Switch, SwitchConfig, UNLIMITED};
 use telegraphos_testkit::world::commands::{grant_set, publish, replica_set};
-use telegraphos_testkit::world::{Driver, Kernel, Memory};
+use telegraphos_testkit::world::{Driver, Kernel};
 use telegraphos_wire::admin::{self, Command, Completion};
 use telegraphos_wire::link::Frame;
 use telegraphos_wire::queue::{HEAD_WORD, Shape, TAIL_WORD};
-use telegraphos_wire::{Aperture, NodeId, PROTOCOL_VERSION, Rights, STREAM_BLOCK, UNIT, WindowAddress, WindowLayout};
+use telegraphos_wire::{
+    Aperture, MAX_BLOCK, NodeId, PROTOCOL_VERSION, Rights, STREAM_BLOCK, UNIT, WindowAddress, WindowLayout,
+};
 
 /// How large the cluster is, besides the operation's own part of it.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +34,9 @@ impl Default for Sizes {
         Sizes { nodes: 2, contexts: 1, queues: 1 }
     }
 }
+
+/// Requests, and as many elements, that the fabric gives each end of a ring credits for.
+const RING_CREDITS: u32 = 64;
 
 /// Window slots, at the first board; that of the segment at the last one, too.
 pub(crate) const SEGMENT: u32 = 0;
@@ -64,9 +72,9 @@ fn shape() -> Shape {
     Shape::new(512, 8).unwrap()
 }
 
-/// Two boards of a cluster, and its switch.
-pub struct Cluster {
-    pub(crate) boards: [Board; 2],
+/// Two boards of a cluster and its switch, and a ring between the boards if their memory is lent.
+pub(crate) struct Nodes<M> {
+    pub(crate) boards: [Board<M>; 2],
     switch: Switch,
     /// Buffer, kept to reuse its allocation.
     actions: Vec<Action>,
@@ -79,9 +87,9 @@ pub struct Cluster {
     pub(crate) blocks_at: u64,
 }
 
-impl Cluster {
-    /// Boots the boards, and has their drivers set up everything that operations use.
-    pub fn new(sizes: Sizes) -> Cluster {
+impl<M: GuestMemory> Nodes<M> {
+    /// See [`Cluster::new`](crate::Cluster::new).
+    pub(crate) fn new(sizes: Sizes) -> Nodes<M> {
         // The same window for every number of nodes.
         let layout = WindowLayout::new(12, 24).unwrap();
         let queue_at = QUEUES_AT + u64::from(sizes.queues - 1) * shape().bytes();
@@ -93,7 +101,7 @@ impl Cluster {
             config.export_pages = blocks_page(sizes) + BLOCK_PAGES;
             Board::new(config, memory)
         };
-        let mut cluster = Cluster {
+        let mut nodes = Nodes {
             boards: [board(0), board(sizes.nodes - 1)],
             switch: Switch::new(SwitchConfig::new(u32::from(sizes.nodes))).unwrap(),
             actions: Vec::new(),
@@ -102,25 +110,30 @@ impl Cluster {
             queue_at,
             blocks_at,
         };
-        for node in 0..sizes.nodes {
-            cluster.join(node);
+        let ids = nodes.ids();
+        if M::RING {
+            ids.into_iter().for_each(|node| nodes.join(node));
+            nodes.settle();
+            nodes.announce(1..sizes.nodes - 1);
+            nodes.connect();
+        } else {
+            (0..sizes.nodes).for_each(|node| nodes.join(node));
+            nodes.settle();
         }
-        cluster.settle();
-        let nodes = cluster.nodes();
-        for id in nodes {
-            cluster.start(id);
-            (1..sizes.contexts).for_each(|context| cluster.open_context(id, context));
+        for id in ids {
+            nodes.start(id);
+            (1..sizes.contexts).for_each(|context| nodes.open_context(id, context));
         }
-        cluster.share(sizes);
-        for id in nodes {
+        nodes.share(sizes);
+        for id in ids {
             // In a large cluster more nodes have come than the ring has room for events.
-            while !cluster.take_events(id).is_empty() {}
+            while !nodes.take_events(id).is_empty() {}
         }
-        cluster
+        nodes
     }
 
     /// The nodes with a board.
-    fn nodes(&self) -> [NodeId; 2] {
+    fn ids(&self) -> [NodeId; 2] {
         [0, 1].map(|board| self.boards[board].node)
     }
 
@@ -180,11 +193,10 @@ impl Cluster {
                     idle = false;
                 }
             }
-            for board in &mut self.boards {
-                if !board.input.is_empty() || board.more {
-                    self.now += 1;
-                    board.begin_turn(self.now);
-                    board.end_turn();
+            for at in 0..2 {
+                let board = &self.boards[at];
+                if !board.input.is_empty() || board.more || board.is_called() {
+                    self.turn(at);
                     idle = false;
                 }
             }
@@ -192,6 +204,23 @@ impl Cluster {
                 return;
             }
         }
+    }
+
+    /// A turn of a board without accesses of its guest.
+    fn turn(&mut self, at: usize) {
+        self.now += 1;
+        let [first, last] = &mut self.boards;
+        let (board, peer) = if at == 0 { (first, last) } else { (last, first) };
+        board.memory.reach(&mut peer.memory);
+        board.begin_turn(self.now);
+        board.end_turn();
+        board.memory.reach(&mut peer.memory);
+    }
+
+    /// Packets that have passed the switch.
+    #[cfg(test)]
+    pub(crate) fn switched(&self) -> u64 {
+        self.switch.statistics().ports.iter().flat_map(|port| &port.classes).map(|class| class.sent_packets).sum()
     }
 
     /// The switch reads what a board has sent.
@@ -229,16 +258,42 @@ impl Cluster {
     fn join(&mut self, node: NodeId) {
         let config = self.boards[0].hib.config();
         let (window, credits) = (config.window, config.offered());
-        self.switch_event(SwitchEvent::PortOpened { port: node.into(), room: UNLIMITED, block: STREAM_BLOCK as u32 });
+        let block = if M::RING { MAX_BLOCK } else { STREAM_BLOCK } as u32;
+        self.switch_event(SwitchEvent::PortOpened { port: node.into(), room: UNLIMITED, block });
         let frame = Frame::Hello { version: PROTOCOL_VERSION, node, window, credits };
         self.switch_event(SwitchEvent::Frame { port: node.into(), frame });
+    }
+
+    /// Both boards are notified of other nodes. These do not join the switch, which takes time that is quadratic in
+    /// their number, and nothing of which is on the path of a ring.
+    fn announce(&mut self, others: Range<NodeId>) {
+        let incarnation = self.boards[0].hib.incarnation();
+        for at in 0..2 {
+            let up = |node| Event::NodeUp { node, incarnation, block: MAX_BLOCK as u32 };
+            self.guest(at, others.clone().map(up));
+        }
+    }
+
+    /// Both boards get their ends of a ring, as the fabric offers it, and use it from now on.
+    fn connect(&mut self) {
+        let nodes = self.ids();
+        for (board, ring) in self.boards.iter_mut().zip(Ring::pair(nodes)) {
+            board.open_ring(ring);
+        }
+        let incarnations = [0, 1].map(|at| self.boards[at].hib.incarnation());
+        for at in 0..2 {
+            let (peer, incarnation, own) = (nodes[1 - at], incarnations[1 - at], incarnations[at]);
+            assert!(self.boards[at].hib.accepts_ring(peer, incarnation, own));
+            let what = RingEvent::Up { incarnation, own, credits: RING_CREDITS, lends: true };
+            self.guest(at, [Event::Ring { peer, what }]);
+        }
     }
 
     // ---- the drivers ----
 
     /// Exports and imports everything that operations use.
     fn share(&mut self, sizes: Sizes) {
-        let nodes @ [own, remote] = self.nodes();
+        let nodes @ [own, remote] = self.ids();
         let blocks = Rights(RIGHTS.0 | Rights::DMA.0);
         for id in nodes {
             self.export(id, "segment", SEGMENT_PAGE, 1, RIGHTS);
@@ -277,8 +332,8 @@ impl Cluster {
     }
 }
 
-impl Driver for Cluster {
-    type Memory = Vec<u8>;
+impl<M: GuestMemory> Driver for Nodes<M> {
+    type Memory = M;
 
     fn event(&mut self, id: NodeId, event: Event) {
         self.guest(self.at(id), [event]);
@@ -289,11 +344,11 @@ impl Driver for Cluster {
         false
     }
 
-    fn memory(&self, id: NodeId) -> &Vec<u8> {
+    fn memory(&self, id: NodeId) -> &M {
         &self.boards[self.at(id)].memory
     }
 
-    fn memory_mut(&mut self, id: NodeId) -> &mut Vec<u8> {
+    fn memory_mut(&mut self, id: NodeId) -> &mut M {
         let at = self.at(id);
         &mut self.boards[at].memory
     }

@@ -5,7 +5,7 @@
 #![allow(clippy::expect_used, reason = "as in an example, what fails panics")]
 #![forbid(unsafe_code)]
 
-use telegraphos_budgets::{Cluster, Sizes, perform};
+use telegraphos_budgets::{Cluster, Sizes, Way, perform, way};
 
 const USAGE: &str = "usage: operations COUNT OPERATION... [--nodes N] [--contexts N] [--queues N]";
 
@@ -23,8 +23,11 @@ fn main() {
             _ => operations.push(arg),
         }
     }
-    let mut cluster = Cluster::new(sizes);
-    for operation in &operations {
-        perform(&mut cluster, operation, count, sizes.contexts - 1);
+    for of in [Way::Switch, Way::Ring] {
+        let mut cluster = None;
+        for operation in operations.iter().filter(|operation| way(operation) == of) {
+            let cluster = cluster.get_or_insert_with(|| Cluster::with(sizes, of));
+            perform(cluster, operation, count, sizes.contexts - 1);
+        }
     }
 }
