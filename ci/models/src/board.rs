@@ -251,9 +251,9 @@ fn perform(
         Step::Store { address, size: 4, data } if address >= ARENA => {
             Err(Touch::Store { word: ((address - ARENA) / 4) as u32, value: data as u32 })
         }
-        Step::LoadCommand { address: ADMIN } => Ok(StepResult::Command(
+        Step::LoadCommand { address: ADMIN } => Ok(StepResult::Command(Box::new(
             command.unwrap_or_else(|| panic!("the board loads a command without one in its slot")),
-        )),
+        ))),
         Step::Store { address, size: 8, data } => {
             match address {
                 COMPLETION => reaction.completed = Some(Status::from_u16((data >> 32) as u16)),

@@ -243,7 +243,7 @@ impl GuestMemory {
             }
             Step::LoadCommand { address } => {
                 let (mapping, at) = self.find(address)?;
-                command(mapping, at).map(StepResult::Command)
+                command(mapping, at).map(|command| StepResult::Command(Box::new(command)))
             }
             Step::LoadBlock { address, length, .. } | Step::Lend { address, length } => {
                 self.block(step, &[self.part(Piece { address, length })?])

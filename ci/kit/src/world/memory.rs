@@ -73,7 +73,7 @@ pub trait Memory {
             Step::Lend { .. } => Some(StepResult::Lent(None)),
             Step::LoadCommand { address } => self
                 .bytes(*address, size_of::<Command>())
-                .map(|bytes| StepResult::Command(bytemuck::pod_read_unaligned(&bytes))),
+                .map(|bytes| StepResult::Command(Box::new(bytemuck::pod_read_unaligned(&bytes)))),
             Step::Pieces { .. } => panic!("pieces of pieces"),
         };
         done.unwrap_or(StepResult::Failed(Status::MemoryFault))
