@@ -560,8 +560,8 @@ impl Hib {
                 _ if self.ctx.answers.follows_refused_store(packet) => Served::Refused(Status::Cut),
                 _ if is_block(packet) && !self.ctx.may_copy(Claim::Serve(source)) => Served::Stalled,
                 body if self.replicas.concern(body) => {
-                    let packet = packet.clone();
-                    self.serve_replicated(source, &packet)
+                    let page = body.page();
+                    self.serve_replicated(source, page)
                 }
                 _ => self.start(source),
             };
@@ -585,10 +585,10 @@ impl Hib {
         !apart && self.responder.start(&mut self.ctx, &self.grants, source).is_ok()
     }
 
-    /// Serves the first request of a source, which may concern a replicated page.
-    fn serve_replicated(&mut self, source: NodeId, packet: &Packet) -> Served {
-        self.responder.in_service(source, Some(packet.body.page()));
-        self.replicas.serve(below_replicas!(self), source, packet).unwrap_or_else(|| {
+    /// Serves the first request of a source, which may concern a replicated page: this one.
+    fn serve_replicated(&mut self, source: NodeId, page: u32) -> Served {
+        self.responder.in_service(source, Some(page));
+        self.replicas.serve(below_replicas!(self), source).unwrap_or_else(|| {
             self.responder.in_service(source, None);
             self.start(source)
         })

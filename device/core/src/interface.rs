@@ -339,7 +339,7 @@ pub enum StepResult {
     Block(Data),
     /// What is lent, if it is.
     Lent(Option<Loan>),
-    /// Boxed, since it would make every event twice as large.
+    /// In a box: every event would be twice as large.
     Command(Box<Command>),
     Stored,
     /// Only the first stores of a burst are performed, as many as this: the next one failed with this status
@@ -419,7 +419,7 @@ pub enum Action {
 }
 
 // A larger one would make each turn of a board cost more.
-const _: () = assert!(size_of::<Action>() <= 80);
+const _: () = assert!(size_of::<Action>() <= 80 && size_of::<Event>() <= 104);
 
 /// What to do about the ring to a node. With [`Action::AnnounceReset`] all rings are closed, behind what was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

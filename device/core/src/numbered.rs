@@ -47,6 +47,16 @@ impl<T> Numbered<T> {
         number
     }
 
+    /// Stores an entry under a number that is free. What is free below it is found again.
+    pub(crate) fn insert_at(&mut self, number: u64, entry: T) {
+        let number = number as usize;
+        while self.entries.len() <= number {
+            self.free.push(Reverse(self.entries.len()));
+            self.entries.push(None);
+        }
+        self.entries[number] = Some(entry);
+    }
+
     /// Returns the entry with this number.
     pub(crate) fn get(&self, number: u64) -> Option<&T> {
         self.entries.get(usize::try_from(number).ok()?)?.as_ref()
@@ -110,12 +120,16 @@ mod tests {
         for seed in seeds(20, 2000) {
             let (mut rng, mut table, mut expected) = (Rng::new(seed), Numbered::default(), BTreeMap::new());
             for entry in 0..200u64 {
-                if rng.percent(50) {
+                let free = 12 + rng.below(3);
+                if rng.percent(5) && !expected.contains_key(&free) {
+                    table.insert_at(free, entry);
+                    expected.insert(free, entry);
+                } else if rng.percent(50) {
                     let number = (0..).find(|number| !expected.contains_key(number)).unwrap();
                     assert_eq!(table.insert(entry), number);
                     expected.insert(number, entry);
                 } else {
-                    let number = rng.below(12);
+                    let number = rng.below(16);
                     assert_eq!(table.remove(number), expected.remove(&number), "seed {seed}");
                 }
                 let expected = expected.iter().map(|(number, entry)| (*number, entry));

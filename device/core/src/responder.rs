@@ -83,6 +83,12 @@ impl Responder {
         queue.front().filter(|request| request.page.is_none()).map(|request| &request.arrived.packet)
     }
 
+    /// Returns the first request of a source, in service or not.
+    #[inline]
+    pub(crate) fn first(&self, source: NodeId) -> Option<&Packet> {
+        self.inbound[usize::from(source)].front().map(|request| &request.arrived.packet)
+    }
+
     /// Starts the guest-memory step of a source's first request, an access to granted memory. The grant is checked at
     /// this point and not on arrival, so that a revocation takes effect at once. A burst fails if its stores are not
     /// allowed, or are not one step: they are to be performed [one by one](Responder::unfold).

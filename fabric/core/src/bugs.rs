@@ -6,7 +6,7 @@
 //! the parts of the switch need no parameter that only bugs use.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use telegraphos_wire::NodeId;
 
@@ -155,7 +155,7 @@ pub(crate) fn members(mut members: Vec<NodeId>) -> Vec<NodeId> {
 }
 
 /// The packets of a multicast that leave by trunks: by port and layer, those that they are for.
-pub(crate) fn trunk_copies(beyond: BTreeMap<(usize, u8), Vec<NodeId>>) -> Vec<((usize, u8), Vec<NodeId>)> {
+pub(crate) fn trunk_copies<T: Copy>(beyond: impl IntoIterator<Item = (T, Vec<NodeId>)>) -> Vec<(T, Vec<NodeId>)> {
     let copies = |all: &Vec<NodeId>| if bug!(SendAllToEach) { all.len() } else { 1 };
     beyond.into_iter().flat_map(|(to, all)| vec![(to, all.clone()); copies(&all)]).collect()
 }

@@ -28,6 +28,7 @@
 //! | `members` | a requested membership, which it checks |
 //! | `homes` | the homes of the copies here, their time limits, and the acknowledgements that they wait for |
 //! | `multicasts` | from the homes here to their copies: multicasts, groups, acknowledgements, silent copies |
+//! | `unacknowledged`, `lists` | the multicasts that not all copies have acknowledged; memory for their destinations |
 //! | `fills` | the content of new copies |
 //! | `forwards` | a copy's own requests at its home |
 //! | `arrivals` | packets of homes that wait to be processed |
@@ -37,12 +38,14 @@ mod arrivals;
 mod fills;
 mod forwards;
 mod homes;
+mod lists;
 mod members;
 mod moving;
 mod multicasts;
 mod page;
 mod pending;
 mod shares;
+mod unacknowledged;
 mod work;
 
 use self::arrivals::Arrivals;
@@ -132,7 +135,7 @@ impl Replicas {
             multicasts: Multicasts::new(config),
             fills: Fills::new(config),
             forwards: Forwards::default(),
-            arrivals: Arrivals::default(),
+            arrivals: Arrivals::new(config.window.nodes()),
             pending: PendingWrites::default(),
         }
     }
@@ -141,8 +144,11 @@ impl Replicas {
 
     /// The next moment, in microseconds of the board's clock, at which `expire` has something to do.
     pub(crate) fn deadline(&self) -> Option<u64> {
-        let (copy, home) = (self.multicasts.deadlines.first(), self.homes.deadlines.first());
-        copy.into_iter().chain(home).map(|(at, _)| *at).min()
+        let home = self.homes.deadlines.first().map(|(at, _)| *at);
+        match (self.multicasts.deadline(), home) {
+            (Some(copy), Some(home)) => Some(copy.min(home)),
+            (copy, home) => copy.or(home),
+        }
     }
 
     /// Node and value of the REPLICA event that reports the page's present state.
@@ -397,7 +403,7 @@ impl Replicas {
     fn cancel_work(&mut self, below: &mut Below<'_>, page: u32, status: Status) {
         let own = below.ctx.config.node;
         let ends = |work: &Work| match work {
-            Work::Request(source, _) => *source == own,
+            Work::Request(source) => *source == own,
             work => matches!(work, Work::Apply(..) | Work::Fill(_)),
         };
         let refused = self.forwards.refuse(page);
@@ -460,9 +466,11 @@ impl Replicas {
 
     /// Removes a multicast that no copy has left to acknowledge.
     fn end_multicast(&mut self, below: &mut Below<'_>, tag: u32) {
-        if let Some(node) = self.multicasts.end(tag) {
+        let Some(multicast) = self.multicasts.end(tag) else { return };
+        if let Some(node) = multicast.fill {
             self.release_block(below, node);
         }
+        self.multicasts.keep(multicast);
     }
 
     /// A block for a new copy at this node is no longer in flight: others that waited may be read.
@@ -506,7 +514,8 @@ impl Replicas {
             below.ctx.counters.silent_copies += 1;
             below.ctx.notice(Notice::SilentCopy { node, page });
             if let Some(replica) = self.pages.get(page) {
-                self.multicasts.send_end(below, replica, &[node], Status::Timeout);
+                let copy = self.multicasts.list([node]);
+                self.multicasts.send_end(below, replica, copy, Status::Timeout);
             }
         }
         self.multicasts.pump(below);
@@ -540,7 +549,7 @@ impl Replicas {
         self.multicasts.link_lost();
         self.homes.link_lost();
         if !ctx.has(Bug::ChargeNextLink) {
-            self.arrivals = Arrivals::default();
+            self.arrivals.clear();
             self.pages.values_mut().for_each(ReplicaPage::drop_arrived);
         }
     }
@@ -548,7 +557,7 @@ impl Replicas {
     /// Board reset: refuses requests that wait for copies or for a page's work, and removes all pages.
     pub(crate) fn reset(&mut self, below: &mut Below<'_>) {
         let status = Status::Reset;
-        let mut replicas = std::mem::replace(self, Replicas::new(&below.ctx.config));
+        let replicas = std::mem::replace(self, Replicas::new(&below.ctx.config));
         for mut replica in replicas.pages.into_values() {
             for packet in replica.deferred.drain(..) {
                 below.ctx.reply_to(&packet, Body::CopyAck { status });
@@ -558,22 +567,23 @@ impl Replicas {
             }
             for work in replica.work {
                 match work {
-                    Work::Request(..) if below.ctx.has(Bug::ForgetWork) => {}
-                    Work::Request(source, packet) => {
+                    Work::Request(_) if below.ctx.has(Bug::ForgetWork) => {}
+                    Work::Request(source) => {
                         // The request is in service, at the head of its source's queue; only this part can remove it
                         // there.
-                        below.responder.detach(below.ctx, source);
-                        if source != below.ctx.config.node {
+                        let packet = below.responder.detach(below.ctx, source);
+                        if let Some(packet) = packet.filter(|_| source != below.ctx.config.node) {
                             below.ctx.refuse(&packet, status);
                         }
                     }
                     Work::Move(packet) => below.ctx.refuse(&packet, status),
-                    // Acknowledged below, together with the packets that wait behind them.
-                    Work::Apply(..) | Work::Fill(_) | Work::Read(..) | Work::Take | Work::Cancelled => {}
+                    Work::Apply(packet, _) | Work::Fill(packet) => self.acknowledge_copy(below, &packet, status),
+                    Work::Read(..) | Work::Take | Work::Cancelled => {}
                 }
             }
         }
-        for packet in replicas.arrivals.take_all() {
+        // Behind those of their node that were work items.
+        for packet in replicas.arrivals.into_waiting() {
             self.acknowledge_copy(below, &packet, status);
         }
         replicas.multicasts.refuse_all(below.ctx, status);
@@ -627,7 +637,8 @@ impl Replicas {
             self.homes.sources.retain(|_, p| *p != page);
             let (at, generation) = (replica.address(0), replica.generation);
             let announcement = Body::Rehome { at, to: below.ctx.config.node, page, generation };
-            self.multicasts.send(below, &replica.members(), announcement, None);
+            let copies = self.multicasts.list(replica.copies.keys().copied());
+            self.multicasts.send(below, copies, announcement, None);
             replica.complete_setting(below.ctx, Status::Ok);
             below.ctx.cause(Cause::Replica(page));
             // The caller serves the next request of the old home; requests of this node's processors are in a queue of
@@ -654,8 +665,8 @@ impl Replicas {
             Err(status) => return below.ctx.refuse(&packet, status),
         };
         let rehome = Body::Rehome { at: replica.address(0), to: to.node, page: to.page, generation: to.generation };
-        let answer = Some((packet, Body::WriteAck { status: Status::Ok }));
-        self.multicasts.send(below, &replica.members(), rehome, answer);
+        let copies = self.multicasts.list(replica.copies.keys().copied());
+        self.multicasts.send(below, copies, rehome, Some((packet, 0)));
         for source in again {
             below.responder.in_service(source, None);
             below.ctx.defer(FollowUp::Serve(source));

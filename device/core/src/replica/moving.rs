@@ -93,7 +93,7 @@ impl ReplicaPage {
         self.moving = Some(Moving::Giving { to, packet: None });
         let mut again = Vec::new();
         self.work.retain(|work| match work {
-            Work::Request(source, _) => {
+            Work::Request(source) => {
                 again.push(*source);
                 false
             }

@@ -1,50 +1,57 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! From the homes here to their copies: multicasts that wait for credits, or for acknowledgements.
 
+use super::lists::Lists;
 use super::page::ReplicaPage;
+use super::unacknowledged::{Multicast, Unacknowledged};
 use super::{Below, shares};
+use crate::by_node::ByNode;
 use crate::config::Bug;
 use crate::ctx::{Ctx, FollowUp};
 use crate::{Action, HibConfig};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use telegraphos_accounts::Account;
 use telegraphos_wire::link::{MAX_GROUPS, MAX_MEMBERSHIPS};
 use telegraphos_wire::packet::{MULTICAST, NO_NODE};
 use telegraphos_wire::{Body, Class, NodeId, Packet, Status};
 
-/// Low bits of a multicast's tag: the lowest number that was free. The bits above are the tag epoch, which makes
-/// acknowledgements recognisable that arrive after their sender was dropped.
-const TAG_INDEX_BITS: u32 = 20;
-
 /// How long a dropped copy is refused, in multiples of `replica_limit`.
 const BARRED_LIMITS: u64 = 8;
 
-/// A multicast that not all copies have acknowledged.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Multicast {
-    /// The page at this node.
-    pub(super) page: u32,
-    /// Copies that have not acknowledged it.
-    pub(super) waits: BTreeSet<NodeId>,
-    /// Those of them that have joined again since: a refusal is of their earlier copy, which had left.
-    pub(super) rejoined: BTreeSet<NodeId>,
-    /// The request to answer when all copies have acknowledged, and the answer.
-    pub(super) answer: Option<(Packet, Body)>,
-    /// A copy that may outlive this home has not applied it.
-    pub(super) missed: bool,
-    /// The multicast is a block for the new copy at this node.
-    pub(super) fill: Option<NodeId>,
-    /// When copies that have not acknowledged are dropped; `None` until the multicast has been sent to all of them.
-    pub(super) deadline: Option<u64>,
+/// A multicast that waits for link credits.
+#[derive(Clone, Debug, Hash)]
+struct Outgoing {
+    tag: u32,
+    /// With the last packet it is taken.
+    body: Body,
+    /// Destinations that it has not been sent to, the next one last.
+    to: Vec<NodeId>,
 }
 
-/// A multicast that waits for link credits.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Outgoing {
-    pub(super) tag: u32,
-    pub(super) body: Body,
-    /// Destinations that it has not been sent to, ascending.
-    pub(super) to: Vec<NodeId>,
+impl Outgoing {
+    /// Sends it as far as link credits allow: as one packet if its destinations are exactly the group of its page.
+    /// Returns whether no destination is left.
+    fn transmit(&mut self, below: &mut Below<'_>, groups: &BTreeMap<u32, Vec<NodeId>>) -> bool {
+        while let Some(node) = self.to.last().copied() {
+            if !below.ctx.link.spend(Class::Reflected) {
+                return false;
+            }
+            // A group has two members or more.
+            let stale = below.ctx.has(Bug::StaleGroup);
+            let group = if self.to.len() > 1 || stale { groups.get(&self.body.page()) } else { None };
+            let (dst, target) = if group.is_some_and(|group| stale || group.iter().eq(self.to.iter().rev())) {
+                self.to.clear();
+                (MULTICAST, 0)
+            } else {
+                self.to.pop();
+                (node, below.requester.peers.target(below.ctx, node))
+            };
+            let taken = Body::CopyAck { status: Status::Ok };
+            let body = if self.to.is_empty() { std::mem::replace(&mut self.body, taken) } else { self.body.clone() };
+            let (src, tag, incarnation) = (below.ctx.config.node, self.tag, below.ctx.incarnation);
+            below.ctx.transmit(Packet { src, dst, tag, incarnation, target, body });
+        }
+        true
+    }
 }
 
 /// What the acknowledgement of a copy means for its multicast.
@@ -56,93 +63,113 @@ pub(super) struct Acknowledged {
     pub(super) rejoined: bool,
     /// A copy that may outlive this home has not applied it.
     pub(super) missed: bool,
-    /// The request that can be answered now, and the answer.
-    pub(super) answer: Option<(Packet, Body)>,
+    /// The request can be answered before that ([`Bug::AcknowledgeReflected`]).
+    pub(super) early: bool,
+}
+
+/// The answer to a store, or to an atomic that has loaded this, which all copies have.
+pub(super) fn answer_to(request: &Packet, loaded: u64) -> Body {
+    match request.body {
+        Body::Atomic { .. } => Body::AtomicReply { status: Status::Ok, data: loaded },
+        _ => Body::WriteAck { status: Status::Ok },
+    }
+}
+
+/// The tags of those multicasts that a copy has not acknowledged, ascending.
+fn waiting_for<'a>(multicasts: impl Iterator<Item = (u32, &'a Multicast)>, node: NodeId) -> Vec<u32> {
+    let waits = multicasts.filter(|(_, multicast)| multicast.waits.binary_search(&node).is_ok());
+    let mut tags: Vec<u32> = waits.map(|(tag, _)| tag).collect();
+    tags.sort_unstable();
+    tags
 }
 
 /// The multicasts of all homes here.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Hash)]
 pub(crate) struct Multicasts {
-    table: BTreeMap<u32, Multicast>,
-    /// (page, tag) of each multicast.
-    by_page: BTreeSet<(u32, u32)>,
-    /// Tag epoch: rises whenever a copy is dropped while it has multicasts to acknowledge.
-    tag_epoch: u32,
-    /// (deadline, tag) of each multicast that is waiting for acknowledgements.
-    pub(super) deadlines: BTreeSet<(u64, u32)>,
+    table: Unacknowledged,
+    /// (deadline, tag) of each multicast that is waiting for acknowledgements, ascending.
+    deadlines: VecDeque<(u64, u32)>,
     /// Multicasts that wait for link credits, for all copies of all pages.
     outgoing: VecDeque<Outgoing>,
     /// The groups that the switch holds, by page: at least two members each, ascending.
     groups: BTreeMap<u32, Vec<NodeId>>,
     /// Number of members of all groups together.
     memberships: usize,
-    /// Requests that have been performed and wait for copies, by requester.
-    waits: Account<NodeId>,
+    /// Requests that have been performed and wait for copies, by requester: an equal part of them for each.
+    waits: ByNode<u32>,
+    /// That part.
+    most_waits: u32,
     /// Requesters with a request that stalls because their share of the above is used up.
     stalled: BTreeSet<NodeId>,
     /// Copies (page here, node) that were dropped for silence, and when they may join again.
     barred: BTreeMap<(u32, NodeId), u64>,
+    /// Memory for the destinations of multicasts.
+    lists: Lists,
 }
 
 impl Multicasts {
     pub(super) fn new(config: &HibConfig) -> Multicasts {
         Multicasts {
-            table: BTreeMap::new(),
-            by_page: BTreeSet::new(),
-            tag_epoch: 0,
-            deadlines: BTreeSet::new(),
+            table: Unacknowledged::default(),
+            deadlines: VecDeque::new(),
             outgoing: VecDeque::new(),
             groups: BTreeMap::new(),
             memberships: 0,
-            waits: Account::new(shares::copy_wait_shares(config)),
+            waits: ByNode::new(config.window.nodes(), 0),
+            most_waits: shares::most_copy_waits(config),
             stalled: BTreeSet::new(),
             barred: BTreeMap::new(),
+            lists: Lists::default(),
         }
     }
 
-    /// The unacknowledged multicasts of a page, with their tags.
-    fn of_page(&self, page: u32) -> impl Iterator<Item = (u32, &Multicast)> {
-        self.by_page.range((page, 0)..=(page, u32::MAX)).filter_map(|(_, tag)| Some((*tag, self.table.get(tag)?)))
+    /// A list of destinations for [`Multicasts::send`].
+    pub(super) fn list(&mut self, nodes: impl IntoIterator<Item = NodeId>) -> Vec<NodeId> {
+        self.lists.of(nodes)
     }
 
-    /// Queues a packet for all these nodes; `answer` is sent when all of them have acknowledged it (SPEC E19), at once
-    /// if there are none.
-    pub(super) fn send(&mut self, below: &mut Below<'_>, to: &[NodeId], body: Body, answer: Option<(Packet, Body)>) {
-        let is_move = matches!(answer, Some((Packet { body: Body::Move { .. }, .. }, _)));
-        let own = answer.as_ref().is_some_and(|(packet, _)| packet.src == below.ctx.config.node);
-        let early = below.ctx.has(Bug::AcknowledgeEarly) && !is_move || own && below.ctx.has(Bug::AcknowledgeReflected);
-        if to.is_empty() || early {
-            if let Some((packet, body)) = answer.clone() {
-                below.ctx.reply_to(&packet, body);
-            }
-            if to.is_empty() {
-                return;
+    /// Queues a packet for all these nodes, each of which is there once. The request in `answer`, which has loaded this
+    /// if it is an atomic, is answered when all of them have acknowledged it (SPEC E19), at once if there are none.
+    pub(super) fn send(
+        &mut self,
+        below: &mut Below<'_>,
+        mut to: Vec<NodeId>,
+        body: Body,
+        mut answer: Option<(Packet, u64)>,
+    ) {
+        if let Some((packet, loaded)) = &answer {
+            let is_move = matches!(packet.body, Body::Move { .. });
+            let own = packet.src == below.ctx.config.node;
+            let early =
+                below.ctx.has(Bug::AcknowledgeEarly) && !is_move || own && below.ctx.has(Bug::AcknowledgeReflected);
+            if to.is_empty() || early {
+                below.ctx.reply_to(packet, answer_to(packet, *loaded));
+                answer = None;
             }
         }
-        let answer = answer.filter(|_| !early);
-        let multicasts = &self.table;
-        let first = self.tag_epoch << TAG_INDEX_BITS;
-        let used = multicasts.range(first..).map(|(tag, _)| *tag);
-        let tag = used.fold(first, |free, used| if free == used { free.wrapping_add(1) } else { free });
-        let page = body.page();
-        let fill = match (&body, to) {
-            (Body::Fill { .. }, [node]) => Some(*node),
-            _ => None,
-        };
-        if let Some((packet, _)) = &answer {
+        if to.is_empty() {
+            return self.lists.put(to);
+        }
+        if let Some(waits) = answer.as_ref().and_then(|(packet, _)| self.waits.get_mut(packet.src)) {
             // The caller checked that there is room, except for a Move, of which there is at most one per page.
-            let _ = self.waits.take(packet.src, 1).is_ok();
+            *waits = (*waits + 1).min(self.most_waits);
         }
-        let waits = to.iter().copied().collect();
-        self.by_page.insert((page, tag));
-        let rejoined = BTreeSet::new();
-        self.table.insert(tag, Multicast { page, waits, rejoined, answer, missed: false, fill, deadline: None });
-        self.outgoing.push_back(Outgoing { tag, body, to: to.to_vec() });
+        let tag = self.table.insert(body.page(), &to, answer);
+        if let (Body::Fill { .. }, Some(multicast)) = (&body, self.table.get_mut(tag)) {
+            multicast.fill = to.first().copied();
+        }
+        to.reverse();
+        let mut outgoing = Outgoing { tag, body, to };
+        // Most often nothing waits.
+        if self.outgoing.is_empty() && outgoing.transmit(below, &self.groups) {
+            return self.sent(below.ctx, outgoing);
+        }
+        self.outgoing.push_back(outgoing);
         self.pump(below);
     }
 
     /// Notifies copies, behind everything already sent to them, that this node is no longer their home.
-    pub(super) fn send_end(&mut self, below: &mut Below<'_>, replica: &ReplicaPage, to: &[NodeId], why: Status) {
+    pub(super) fn send_end(&mut self, below: &mut Below<'_>, replica: &ReplicaPage, to: Vec<NodeId>, why: Status) {
         let end = Body::Rehome { at: replica.address(0), to: NO_NODE, page: why as u32, generation: 0 };
         self.send(below, to, end, None);
     }
@@ -152,36 +179,19 @@ impl Multicasts {
         let copies = replica.members();
         replica.copies.clear();
         replica.filling.clear();
-        self.send_end(below, replica, &copies, why);
+        self.send_end(below, replica, copies, why);
         self.announce_group(below.ctx, replica);
     }
 
     /// Sends queued multicasts as far as link credits allow.
     pub(crate) fn pump(&mut self, below: &mut Below<'_>) {
-        loop {
-            let Some(first) = self.outgoing.front_mut() else { return };
-            let Some(node) = first.to.first().copied() else {
-                let tag = first.tag;
-                self.outgoing.pop_front();
-                self.start_timer(below.ctx, tag);
-                continue;
-            };
-            if !below.ctx.link.spend(Class::Reflected) {
+        while let Some(first) = self.outgoing.front_mut() {
+            if !first.transmit(below, &self.groups) {
                 return;
             }
-            let (tag, body) = (first.tag, first.body.clone());
-            let group = self.groups.get(&body.page());
-            let all = group == Some(&first.to) || (group.is_some() && below.ctx.has(Bug::StaleGroup));
-            let (dst, target) = if all {
-                first.to.clear();
-                (MULTICAST, 0)
-            } else {
-                first.to.remove(0);
-                (node, below.requester.peers.target(below.ctx, node))
-            };
-            let packet =
-                Packet { src: below.ctx.config.node, dst, tag, incarnation: below.ctx.incarnation, target, body };
-            below.ctx.transmit(packet);
+            if let Some(sent) = self.outgoing.pop_front() {
+                self.sent(below.ctx, sent);
+            }
         }
     }
 
@@ -222,54 +232,77 @@ impl Multicasts {
         status: Status,
         revoked: impl FnOnce(u32) -> bool,
     ) -> Option<Acknowledged> {
-        let multicast = self.table.get_mut(&tag)?;
-        if !multicast.waits.remove(&node) {
-            return None;
-        }
+        let multicast = self.table.get_mut(tag)?;
+        multicast.waits.remove(multicast.waits.binary_search(&node).ok()?);
         let (done, page) = (multicast.waits.is_empty(), multicast.page);
-        let rejoined = multicast.rejoined.remove(&node);
+        let rejoined = multicast.rejoined.binary_search(&node).map(|at| multicast.rejoined.remove(at)).is_ok();
         // A copy may find out that this home has revoked the page before it has applied everything. Since it may become
         // the next home, a store that it lacks is not acknowledged (SPEC I7).
         multicast.missed |=
-            revoked(page) && !matches!(status, Status::Ok | Status::Invalidated | Status::NodeDown | Status::Reset);
+            !matches!(status, Status::Ok | Status::Invalidated | Status::NodeDown | Status::Reset) && revoked(page);
         let missed = multicast.missed && !ctx.has(Bug::AcknowledgeMissed);
         let own_update = multicast.answer.as_ref().is_some_and(|(packet, _)| packet.src == node);
         let early = own_update && ctx.has(Bug::AcknowledgeReflected);
-        let answer = multicast.answer.take_if(|_| done || early);
-        Some(Acknowledged { page, done, rejoined, missed, answer })
+        Some(Acknowledged { page, done, rejoined, missed, early })
     }
 
-    /// Removes a multicast that no copy has left to acknowledge. Returns the node of the new copy, if it was a block
-    /// for one.
-    pub(super) fn end(&mut self, tag: u32) -> Option<NodeId> {
-        let Multicast { page, deadline, fill, .. } = self.table.remove(&tag)?;
-        self.by_page.remove(&(page, tag));
-        if let Some(deadline) = deadline {
-            self.deadlines.remove(&(deadline, tag));
+    /// Removes a multicast that no copy has left to acknowledge; its memory [is kept](Multicasts::keep) afterwards.
+    pub(super) fn end(&mut self, tag: u32) -> Option<Box<Multicast>> {
+        let multicast = self.table.remove(tag)?;
+        if let Some(deadline) = multicast.deadline {
+            let of = (deadline, tag);
+            if self.deadlines.front() == Some(&of) {
+                self.deadlines.pop_front();
+            } else if let Ok(at) = self.deadlines.binary_search(&of) {
+                self.deadlines.remove(at);
+            }
         }
-        fill
+        Some(multicast)
+    }
+
+    /// Takes the answer of a multicast that some copies have not acknowledged.
+    pub(super) fn take_answer(&mut self, tag: u32) -> Option<(Packet, u64)> {
+        self.table.get_mut(tag)?.answer.take()
+    }
+
+    /// Keeps the memory of a multicast that has ended.
+    pub(super) fn keep(&mut self, multicast: Box<Multicast>) {
+        self.table.keep(multicast);
     }
 
     /// Starts the timer of a multicast that has been sent to all its copies.
-    fn start_timer(&mut self, ctx: &Ctx, tag: u32) {
+    fn sent(&mut self, ctx: &Ctx, outgoing: Outgoing) {
+        let Outgoing { tag, to, .. } = outgoing;
+        self.lists.put(to);
         if ctx.has(Bug::KeepSilentCopies) {
             return;
         }
+        let Some(multicast) = self.table.get_mut(tag) else { return };
         let deadline = ctx.now.saturating_add(ctx.config.replica_limit);
-        if let Some(multicast) = self.table.get_mut(&tag) {
-            multicast.deadline = Some(deadline);
-            self.deadlines.insert((deadline, tag));
+        multicast.deadline = Some(deadline);
+        // No earlier one is greater, since the time ascends; with the same one, the tag decides.
+        let of = (deadline, tag);
+        if self.deadlines.back().is_none_or(|last| *last < of) {
+            self.deadlines.push_back(of);
+        } else {
+            let at = self.deadlines.partition_point(|other| *other < of);
+            self.deadlines.insert(at, of);
         }
+    }
+
+    /// When the next copy is dropped unless it acknowledges, in microseconds of the board's clock.
+    pub(super) fn deadline(&self) -> Option<u64> {
+        self.deadlines.front().map(|(at, _)| *at)
     }
 
     /// Takes a page with a multicast that has exceeded its time limit, and the copies that have not acknowledged it.
     pub(super) fn take_overdue(&mut self, now: u64) -> Option<(u32, Vec<NodeId>)> {
         loop {
-            self.deadlines.first().filter(|(at, _)| *at <= now)?;
-            let (_, tag) = self.deadlines.pop_first()?;
-            if let Some(multicast) = self.table.get_mut(&tag) {
+            self.deadline().filter(|at| *at <= now)?;
+            let (_, tag) = self.deadlines.pop_front()?;
+            if let Some(multicast) = self.table.get_mut(tag) {
                 multicast.deadline = None;
-                return Some((multicast.page, multicast.waits.iter().copied().collect()));
+                return Some((multicast.page, multicast.waits.clone()));
             }
         }
     }
@@ -284,26 +317,28 @@ impl Multicasts {
         }
         let tags: Vec<u32> = self.unacknowledged(page, node);
         for tag in tags {
-            if let Some(multicast) = self.table.get_mut(&tag) {
-                multicast.rejoined.insert(node);
+            let Some(multicast) = self.table.get_mut(tag) else { continue };
+            if let Err(at) = multicast.rejoined.binary_search(&node) {
+                multicast.rejoined.insert(at, node);
             }
         }
     }
 
-    /// The multicasts of a page that a copy has not acknowledged.
+    /// The multicasts of a page that a copy has not acknowledged, ascending.
     fn unacknowledged(&self, page: u32, node: NodeId) -> Vec<u32> {
-        let waits = self.of_page(page).filter(|(_, multicast)| multicast.waits.contains(&node));
-        waits.map(|(tag, _)| tag).collect()
+        waiting_for(self.table.of_page(page), node)
     }
 
     /// Copies of a page that have not acknowledged a multicast, in any order.
     pub(super) fn waited_for(&self, page: u32) -> impl Iterator<Item = NodeId> {
-        self.of_page(page).flat_map(|(_, multicast)| &multicast.waits).copied()
+        self.table.of_page(page).flat_map(|(_, multicast)| &multicast.waits).copied()
     }
 
     /// Begins a new tag epoch: acknowledgements of a dropped copy that are still in flight match no later multicast.
     fn next_tag_epoch(&mut self, ctx: &Ctx) {
-        self.tag_epoch = (self.tag_epoch + u32::from(!ctx.has(Bug::ReuseTags))) & (u32::MAX >> TAG_INDEX_BITS);
+        if !ctx.has(Bug::ReuseTags) {
+            self.table.next_epoch();
+        }
     }
 
     /// Sends nothing more to a node. Returns the multicasts that it has not acknowledged.
@@ -311,8 +346,7 @@ impl Multicasts {
         for outgoing in &mut self.outgoing {
             outgoing.to.retain(|to| *to != node);
         }
-        let unanswered = self.table.iter().filter(|(_, multicast)| multicast.waits.contains(&node));
-        let tags: Vec<u32> = unanswered.map(|(tag, _)| *tag).collect();
+        let tags = waiting_for(self.table.iter(), node);
         if !tags.is_empty() {
             // A later session of the node may still acknowledge a tag of this one; the new epoch makes such an
             // acknowledgement match no new multicast.
@@ -354,7 +388,7 @@ impl Multicasts {
     /// Whether one more request of a node may wait for copies. If not, the requester is served again when one has been
     /// answered.
     pub(super) fn may_wait(&mut self, source: NodeId) -> bool {
-        let room = self.waits.available(&source) > 0;
+        let room = self.waits[usize::from(source)] < self.most_waits;
         if !room {
             self.stalled.insert(source);
         }
@@ -363,7 +397,9 @@ impl Multicasts {
 
     /// A request that waited for copies has been answered: releases its share.
     pub(super) fn release_wait(&mut self, ctx: &mut Ctx, source: NodeId) {
-        self.waits.give(&source, 1);
+        if let Some(waits) = self.waits.existing_mut(source) {
+            *waits = waits.saturating_sub(1);
+        }
         if self.stalled.remove(&source) {
             ctx.defer(FollowUp::Serve(source));
         }

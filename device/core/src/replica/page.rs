@@ -20,10 +20,11 @@ pub(super) enum Mode {
 /// A work item of a page.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Work {
-    /// The request in service of this source: a store, update or atomic.
-    Request(NodeId, Packet),
-    /// A reflected store, and its parts that are still to be stored: (offset, bytes, value).
-    Apply(Packet, Vec<(u32, u8, u64)>),
+    /// The request in service of this source, which the responder has: a store, update or atomic.
+    Request(NodeId),
+    /// A reflected store, and those of its bytes that are still to be stored behind the step in flight, one bit for
+    /// each.
+    Apply(Packet, u8),
     /// A block of this copy's initial content.
     Fill(Packet),
     /// Read a block for the new copy at this node, from this offset.
@@ -199,12 +200,10 @@ pub(super) enum Moving {
     Following { announced: bool },
 }
 
-/// The outcome of a packet of class `Reflected` at a copy.
+/// The outcome of a packet of class `Reflected` at a copy that is no work item.
 pub(super) enum Arrival {
     /// Acknowledge it with this status.
     Done(Status),
-    /// It is a work item now, acknowledged at the item's end.
-    Working,
     /// It is acknowledged later; packets that follow it do not wait.
     Deferred,
 }

@@ -78,29 +78,53 @@ impl PendingWrites {
         }
     }
 
-    /// The parts (offset, bytes, value) of a reflected store whose bytes have no pending write of this node; only these
-    /// are stored (SPEC item 25).
-    pub(super) fn unmasked(&self, ctx: &Ctx, page: u32, offset: u32, size: u8, data: u64) -> Vec<(u32, u8, u64)> {
-        let Some(counts) = self.counts.get(&(page, offset & !7)) else {
-            return vec![(offset, size, data)];
-        };
-        let free = |from: u32, size: u8| lanes(ctx, from, size).all(|lane| counts[lane] == 0);
-        let mut parts = Vec::new();
-        let mut at = 0u32;
-        while at < u32::from(size) {
-            // The widest naturally aligned piece at this offset.
-            let piece = [8u8, 4, 2, 1].into_iter().find(|piece| {
-                let fits = at + u32::from(*piece) <= u32::from(size) && (offset + at) % u32::from(*piece) == 0;
-                fits && free(offset + at, *piece)
-            });
-            match piece {
-                Some(piece) => {
-                    parts.push((offset + at, piece, data >> (8 * at) & ones(piece.into())));
-                    at += u32::from(piece);
+    /// The bytes of a reflected store, one bit for each, that have no pending write of this node; only these are stored
+    /// (SPEC item 25).
+    pub(super) fn unmasked(&self, ctx: &Ctx, page: u32, offset: u32, size: u8) -> u8 {
+        let Some(counts) = self.counts.get(&(page, offset & !7)) else { return bytes(size) };
+        let free = |byte: u8| lanes(ctx, offset + u32::from(byte), 1).all(|lane| counts[lane] == 0);
+        (0..size).filter(|byte| free(*byte)).fold(0, |free, byte| free | 1 << byte)
+    }
+}
+
+/// A bit for each byte of a store, of which there are 8 at most.
+pub(super) fn bytes(size: u8) -> u8 {
+    ((1u16 << size.min(8)) - 1) as u8
+}
+
+/// Takes the first part of a store at `offset` of which these bytes are `left`: the widest naturally aligned one that
+/// begins with the first of them. Its offset, size and value; `None` if none is left.
+pub(super) fn next_part(offset: u32, data: u64, left: &mut u8) -> Option<(u32, u8, u64)> {
+    let first = left.trailing_zeros();
+    let adjacent = left.checked_shr(first)?.trailing_ones();
+    let fits = |size: u32| size <= adjacent && (offset + first) % size == 0;
+    let size = [8, 4, 2, 1].into_iter().find(|size| fits(*size))? as u8;
+    *left &= !(bytes(size) << first);
+    Some((offset + first, size, data >> (8 * first) & ones(size.into())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every byte that is left is stored once, with its value, by aligned accesses, of which there are as few as can be.
+    #[test]
+    fn the_parts_of_a_store_are_the_bytes_that_are_left() {
+        let data = 0x1122_3344_5566_7788u64;
+        for (size, offset) in [(1, 5), (2, 2), (4, 4), (8, 8)].into_iter().flat_map(|(s, at)| [(s, at), (s, at + 8)]) {
+            for free in 0..=bytes(size) {
+                let (mut left, mut stored, mut parts) = (free, 0, 0);
+                while let Some((at, part, value)) = next_part(offset, data, &mut left) {
+                    assert!(at % u32::from(part) == 0 && at >= offset, "{size} at {offset}: {part} at {at}");
+                    let first = at - offset;
+                    assert_eq!(value, data >> (8 * first) & ones(part.into()));
+                    assert_eq!(stored & bytes(part) << first, 0, "a byte is stored twice");
+                    stored |= bytes(part) << first;
+                    parts += 1;
                 }
-                None => at += 1,
+                assert_eq!((stored, left), (free, 0), "{size} at {offset}");
+                assert!(free != bytes(size) || parts == 1, "a whole store is one access");
             }
         }
-        parts
     }
 }

@@ -13,12 +13,11 @@ const MAX_FILLS: u64 = 2;
 /// `outstanding` requests to one home in flight, so only a board that ignores its window reaches this.
 const MAX_COPY_WAITS: u32 = 256;
 
-/// Shares for requests that wait for copies: an equal part for each node, at most the answers that the switch expects
-/// of this board.
-pub(super) fn copy_wait_shares(config: &HibConfig) -> Shares {
-    let offered: u32 = config.offered().iter().fold(0, |sum, credits| sum.saturating_add(*credits));
-    let part = u64::from(offered.clamp(1, MAX_COPY_WAITS));
-    Shares::equal(part * u64::from(config.window.nodes()), config.window.nodes().into())
+/// Requests of one node that may wait for copies: an equal part for each node, at most the answers that the switch
+/// expects of this board.
+pub(super) fn most_copy_waits(config: &HibConfig) -> u32 {
+    let offered = config.offered().iter().fold(0u32, |sum, credits| sum.saturating_add(*credits));
+    offered.clamp(1, MAX_COPY_WAITS)
 }
 
 /// Shares for blocks in flight: a quarter of the credits of the class, so that stores find the others. Guarantees one

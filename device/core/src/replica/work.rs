@@ -4,8 +4,9 @@
 //! page's memory.
 
 use super::forwards::Forward;
-use super::multicasts::Acknowledged;
+use super::multicasts::{Acknowledged, answer_to};
 use super::page::{Arrival, Mode, ReplicaPage, Work};
+use super::pending::{PendingWrites, bytes, next_part};
 use super::{Below, Replicas, Served};
 use crate::answers::refusal;
 use crate::config::Bug;
@@ -33,6 +34,61 @@ fn target(body: &Body) -> Option<(RemoteAddr, u64, Rights)> {
     })
 }
 
+/// The first guest-memory step of a page's item; `None` if it needs none, or if guest memory is not accessible now.
+fn first_step(
+    below: &mut Below<'_>,
+    pending: &mut PendingWrites,
+    page: u32,
+    mode: Mode,
+    work: &mut Work,
+) -> Option<Step> {
+    let base = below.grants.pages.get(page).filter(|_| below.ctx.bus_master)?.address;
+    let address_of = |offset: u32| base + u64::from(offset);
+    match work {
+        Work::Request(source) => match below.responder.first(*source)?.body {
+            Body::Write { at, size, data, .. } | Body::Update { at, size, data, .. } => {
+                Some(Step::Store { address: address_of(at.offset), size, data })
+            }
+            Body::Atomic { at, size, op, operand, compare, .. } => {
+                Some(Step::Atomic { address: address_of(at.offset), size, op, operand, compare })
+            }
+            _ => None,
+        },
+        Work::Apply(packet, left) => {
+            *left = to_store(below.ctx, pending, page, mode, packet);
+            store_part(packet, left, base)
+        }
+        Work::Fill(Packet { body: Body::Fill { at, data, .. }, .. }) => {
+            Some(Step::StoreBlock { address: address_of(at.offset), data: Data::Bytes(data.clone()) })
+        }
+        Work::Fill(_) | Work::Cancelled | Work::Move(_) | Work::Take => None,
+        Work::Read(_, offset) => {
+            Some(Step::LoadBlock { address: address_of(*offset), length: STREAM_BLOCK as u32, lend: false, into: None })
+        }
+    }
+}
+
+/// The bytes of a reflected store that must be stored, one bit for each. Decided when the item runs, since the counters
+/// may change before that.
+fn to_store(ctx: &mut Ctx, pending: &mut PendingWrites, page: u32, mode: Mode, packet: &Packet) -> u8 {
+    let Body::Reflected { at, size, writer, .. } = packet.body else { return 0 };
+    if mode == Mode::Counters && writer == ctx.config.node {
+        pending.reflected(ctx, page, at.offset, size);
+        0
+    } else if mode == Mode::Counters && !ctx.has(Bug::IgnoreCounters) {
+        pending.unmasked(ctx, page, at.offset, size)
+    } else {
+        bytes(size)
+    }
+}
+
+/// Takes the first part of a reflected store of which these bytes are `left`, to a page at this address.
+fn store_part(packet: &Packet, left: &mut u8, base: u64) -> Option<Step> {
+    let Body::Reflected { at, data, .. } = packet.body else { return None };
+    let (offset, size, data) = next_part(at.offset, data, left)?;
+    Some(Step::Store { address: base + u64::from(offset), size, data })
+}
+
 impl Replicas {
     // ---- requests ----
 
@@ -46,9 +102,10 @@ impl Replicas {
         }
     }
 
-    /// Serves a request that may [concern](Replicas::concern) a replicated page; `None` for an ordinary access. The
-    /// caller has checked that its incarnation is current.
-    pub(crate) fn serve(&mut self, below: &mut Below<'_>, source: NodeId, packet: &Packet) -> Option<Served> {
+    /// Serves the first request of a source, which may [concern](Replicas::concern) a replicated page; `None` for an
+    /// ordinary access. The caller has checked that its incarnation is current.
+    pub(crate) fn serve(&mut self, below: &mut Below<'_>, source: NodeId) -> Option<Served> {
+        let packet = below.responder.first(source)?;
         let (at, size, right) = target(&packet.body)?;
         let Some(replica) = self.pages.get(at.page) else { return Some(Served::Refused(Status::NotHome)) };
         // A copy is read by its own node only; one that can be invalid is read at its home.
@@ -67,29 +124,35 @@ impl Replicas {
         if let Some(status) = orphaned {
             return Some(Served::Refused(status));
         }
+        if !matches!(packet.body, Body::Join { .. } | Body::Move { .. } | Body::Leave { .. }) {
+            return Some(self.serve_access(below, source, at, size as u8));
+        }
+        let packet = packet.clone();
         let served = match packet.body {
-            Body::Join { keep: true, .. } => self.join_kept(below, packet, at.page),
-            Body::Join { .. } => self.join(below, source, packet, at.page),
+            Body::Join { keep: true, .. } => self.join_kept(below, &packet, at.page),
+            Body::Join { .. } => self.join(below, source, &packet, at.page),
             Body::Move { .. } => self.queue_move(below, source, at.page),
-            Body::Leave { .. } => {
+            _ => {
                 self.remove_copy(below, at.page, source);
                 Ok(Served::Answer(Body::WriteAck { status: Status::Ok }))
             }
-            _ => Ok(self.serve_access(below, source, packet, at)),
         };
         Some(served.unwrap_or_else(Served::Refused))
     }
 
-    /// Serves a store, an atomic, or a load of an own copy that can be invalid. `at` is the address of the access; the
-    /// page exists, is no orphan, and grants the access.
-    fn serve_access(&mut self, below: &mut Below<'_>, source: NodeId, packet: &Packet, at: RemoteAddr) -> Served {
+    /// Serves the first request of a source: a store, an atomic, or a load of an own copy that can be invalid. `at` and
+    /// `size` are those of the access; the page exists, is no orphan, and grants the access.
+    fn serve_access(&mut self, below: &mut Below<'_>, source: NodeId, at: RemoteAddr, size: u8) -> Served {
         let Some(replica) = self.pages.get(at.page) else { return Served::Refused(Status::NotHome) };
+        let Some(packet) = below.responder.first(source) else { return Served::Refused(Status::Invalid) };
         let own = source == below.ctx.config.node;
         let (mode, orders, served_by_home) = (replica.mode, replica.orders_stores(), replica.is_served_by_home());
         let ready = replica.filled && !replica.revoked;
         let (leaving, stalls_own) = (replica.is_leaving(), replica.stalls_own_stores());
         let giving = replica.is_giving(below.ctx);
-        let member = replica.copies.get(&source) == Some(&packet.incarnation);
+        // This node has no copy of its own page.
+        let member = !own && replica.copies.get(&source) == Some(&packet.incarnation);
+        let tag = packet.tag;
         match packet.body {
             // Blocks have no position in the order of the page's stores.
             Body::WriteBlock { .. } => Served::Refused(Status::Rights),
@@ -103,41 +166,32 @@ impl Replicas {
             _ if !own && giving => Served::Refused(Status::NotHome),
             _ if own && stalls_own && !below.ctx.has(Bug::ServeWhileMoving) => Served::Stalled,
             _ if orders && !self.multicasts.may_wait(source) => Served::Stalled,
-            _ if orders => self.begin_work(below, at.page, Work::Request(source, packet.clone())),
+            _ if orders => self.begin_request(below, at.page, source),
             // A copy accepts stores only of its own processors.
             _ if !own => Served::Refused(Status::NotHome),
             Body::Atomic { .. } => self.detach_and_forward(below, source, at.page),
             _ if mode == Mode::Owner && below.ctx.has(Bug::NoLocalUpdate) => {
-                below.requester.count_taken(below.ctx, packet.tag);
+                below.requester.count_taken(below.ctx, tag);
                 self.detach_and_forward(below, source, at.page)
             }
-            _ => self.store_to_copy(below, source, packet, at, mode),
+            // In mode counters it stalls without a free counter.
+            _ if mode == Mode::Counters && !self.pending.count(below.ctx, at.page, at.offset, size) => Served::Stalled,
+            _ => self.begin_request(below, at.page, source),
         }
     }
 
-    /// Begins a store of this node's processors to its copy; in mode counters it stalls without a free counter.
-    fn store_to_copy(
-        &mut self,
-        below: &mut Below<'_>,
-        source: NodeId,
-        packet: &Packet,
-        at: RemoteAddr,
-        mode: Mode,
-    ) -> Served {
-        let size = target(&packet.body).map_or(0, |(_, size, _)| size);
-        if mode == Mode::Counters && !self.pending.count(below.ctx, at.page, at.offset, size as u8) {
-            return Served::Stalled;
+    /// The first request of a source becomes a work item of its page.
+    fn begin_request(&mut self, below: &mut Below<'_>, page: u32, source: NodeId) -> Served {
+        if source == below.ctx.config.node && below.ctx.has(Bug::TakenEarly) {
+            if let Some(tag) = below.responder.first(source).map(|packet| packet.tag) {
+                below.requester.count_taken(below.ctx, tag);
+            }
         }
-        self.begin_work(below, at.page, Work::Request(source, packet.clone()))
+        self.begin_work(below, page, Work::Request(source))
     }
 
     /// Appends a work item to a page.
     pub(super) fn begin_work(&mut self, below: &mut Below<'_>, page: u32, work: Work) -> Served {
-        if let Work::Request(source, packet) = &work {
-            if *source == below.ctx.config.node && below.ctx.has(Bug::TakenEarly) {
-                below.requester.count_taken(below.ctx, packet.tag);
-            }
-        }
         if let Some(replica) = self.pages.get_mut(page) {
             replica.work.push_back(work);
         }
@@ -271,40 +325,21 @@ impl Replicas {
 
     /// Runs a page's work items until one needs a step.
     pub(super) fn run_work(&mut self, below: &mut Below<'_>, page: u32) {
-        loop {
-            let Some(replica) = self.pages.get_mut(page).filter(|replica| !replica.busy) else {
-                return;
-            };
-            let (mode, Some(work)) = (replica.mode, replica.work.front().cloned()) else { return };
+        while let Some(replica) = self.pages.get_mut(page).filter(|replica| !replica.busy) {
+            let Some(work) = replica.work.front_mut() else { return };
             if matches!(work, Work::Move(_) | Work::Take) {
-                replica.work.pop_front();
-                match work {
-                    // New copies are completed before the home moves.
-                    Work::Move(_)
-                        if !replica.filling.is_empty()
-                            || replica.work.iter().any(|work| matches!(work, Work::Read(..))) =>
-                    {
-                        replica.work.push_back(work);
-                        if replica.work.len() == 1 {
-                            return;
-                        }
-                    }
-                    Work::Move(packet) => self.give_home(below, page, packet),
-                    _ => self.take_home(below, page),
+                if self.run_move(below, page) {
+                    continue;
                 }
-                continue;
+                return;
             }
-            // Set before the call: a counter that it frees may let the next store of this node begin.
-            replica.busy = true;
-            if let Some(op) = self.first_step(below, page, mode, &work) {
+            if let Some(op) = first_step(below, &mut self.pending, page, replica.mode, work) {
+                replica.busy = true;
                 below.ctx.step(op, StepOwner::Replica(page));
                 return;
             }
+            let Some(work) = replica.work.pop_front() else { return };
             let failed = !below.ctx.bus_master || below.grants.pages.get(page).is_none();
-            if let Some(replica) = self.pages.get_mut(page) {
-                replica.busy = false;
-                replica.work.pop_front();
-            }
             match work {
                 work if failed => self.refuse_work(below, page, work, Status::MemoryFault),
                 Work::Apply(packet, _) => self.acknowledge_copy(below, &packet, Status::Ok),
@@ -313,67 +348,31 @@ impl Replicas {
         }
     }
 
-    /// The first guest-memory step of an item; `None` if it needs none, or if guest memory is not accessible now.
-    fn first_step(&mut self, below: &mut Below<'_>, page: u32, mode: Mode, work: &Work) -> Option<Step> {
-        let base = below.grants.pages.get(page).filter(|_| below.ctx.bus_master)?.address;
-        let address_of = |offset: u32| base + u64::from(offset);
-        match work {
-            Work::Request(_, packet) => match packet.body {
-                Body::Write { at, size, data, .. } | Body::Update { at, size, data, .. } => {
-                    Some(Step::Store { address: address_of(at.offset), size, data })
-                }
-                Body::Atomic { at, size, op, operand, compare, .. } => {
-                    Some(Step::Atomic { address: address_of(at.offset), size, op, operand, compare })
-                }
-                _ => None,
-            },
-            Work::Apply(packet, _) => {
-                let (offset, size, data) = self.apply(below.ctx, page, mode, packet)?;
-                Some(Step::Store { address: address_of(offset), size, data })
+    /// Runs the first item of a page, which concerns a move of its home and needs no step. False if it must wait.
+    fn run_move(&mut self, below: &mut Below<'_>, page: u32) -> bool {
+        let Some(replica) = self.pages.get_mut(page) else { return false };
+        match replica.work.pop_front() {
+            // New copies are completed before the home moves.
+            Some(work @ Work::Move(_))
+                if !replica.filling.is_empty() || replica.work.iter().any(|work| matches!(work, Work::Read(..))) =>
+            {
+                replica.work.push_back(work);
+                return replica.work.len() > 1;
             }
-            Work::Fill(Packet { body: Body::Fill { at, data, .. }, .. }) => {
-                Some(Step::StoreBlock { address: address_of(at.offset), data: Data::Bytes(data.clone()) })
-            }
-            Work::Fill(_) | Work::Cancelled | Work::Move(_) | Work::Take => None,
-            Work::Read(_, offset) => Some(Step::LoadBlock {
-                address: address_of(*offset),
-                length: STREAM_BLOCK as u32,
-                lend: false,
-                into: None,
-            }),
+            Some(Work::Move(packet)) => self.give_home(below, page, packet),
+            _ => self.take_home(below, page),
         }
-    }
-
-    /// The first part of a reflected store that must be stored; the others stay in the item. Decided when the item
-    /// runs, since the counters may change before that.
-    fn apply(&mut self, ctx: &mut Ctx, page: u32, mode: Mode, packet: &Packet) -> Option<(u32, u8, u64)> {
-        let Body::Reflected { at, size, data, writer } = packet.body else { return None };
-        let parts = if mode == Mode::Counters && writer == ctx.config.node {
-            self.pending.reflected(ctx, page, at.offset, size);
-            Vec::new()
-        } else if mode == Mode::Counters && !ctx.has(Bug::IgnoreCounters) {
-            self.pending.unmasked(ctx, page, at.offset, size, data)
-        } else {
-            vec![(at.offset, size, data)]
-        };
-        let first = parts.first().copied();
-        let replica = self.pages.get_mut(page)?;
-        if let Some(Work::Apply(_, rest)) = replica.work.front_mut() {
-            *rest = parts.into_iter().skip(1).collect();
-        }
-        first
+        true
     }
 
     /// Continues a page after its step in flight.
     pub(crate) fn stepped(&mut self, below: &mut Below<'_>, page: u32, result: StepResult) {
         let Some(replica) = self.pages.get_mut(page) else { return };
         // A store of which some bytes are masked takes a step for each part.
-        if let (Some(Work::Apply(_, rest)), StepResult::Stored) = (replica.work.front_mut(), &result) {
-            if !rest.is_empty() && !replica.revoked {
-                let (offset, size, data) = rest.remove(0);
-                if let Some(address) = below.grants.pages.get(page).map(|grant| grant.address + u64::from(offset)) {
-                    below.ctx.step(Step::Store { address, size, data }, StepOwner::Replica(page));
-                    return;
+        if let (Some(Work::Apply(packet, left @ 1..)), StepResult::Stored) = (replica.work.front_mut(), &result) {
+            if let (false, Some(grant)) = (replica.revoked, below.grants.pages.get(page)) {
+                if let Some(op) = store_part(packet, left, grant.address) {
+                    return below.ctx.step(op, StepOwner::Replica(page));
                 }
             }
         }
@@ -388,19 +387,24 @@ impl Replicas {
             Some(work) => self.work_done(below, page, work, result),
             None => {}
         }
-        if self.end_if_revoked(below, page) {
-            below.ctx.defer(FollowUp::StepEnded);
-            return;
+        let Some(replica) = self.pages.get(page) else { return };
+        let (works, clears) = (!replica.work.is_empty(), replica.clearing.is_some());
+        if replica.revoked && self.end_if_revoked(below, page) {
+            return below.ctx.defer(FollowUp::StepEnded);
         }
-        self.run_work(below, page);
-        self.leave_if_done(below, page);
+        if works {
+            self.run_work(below, page);
+        }
+        if clears {
+            self.leave_if_done(below, page);
+        }
     }
 
     /// Completes an item after its last step.
     fn work_done(&mut self, below: &mut Below<'_>, page: u32, work: Work, result: StepResult) {
         match (work, result) {
             (work, StepResult::Failed(status)) => self.refuse_work(below, page, work, status),
-            (Work::Request(source, _), result) => self.request_performed(below, page, source, result),
+            (Work::Request(source), result) => self.request_performed(below, page, source, result),
             (Work::Apply(packet, _), _) => self.acknowledge_copy(below, &packet, Status::Ok),
             (Work::Fill(packet), _) => {
                 let last = matches!(packet.body, Body::Fill { last: true, .. });
@@ -423,7 +427,8 @@ impl Replicas {
                 let next = ReplicaPage::next_block(offset);
                 // The share of the block is released when the copy has acknowledged it.
                 let fill = Body::Fill { at: replica.address(offset), data, last: next.is_none() };
-                self.multicasts.send(below, &[to], fill, None);
+                let copy = self.multicasts.list([to]);
+                self.multicasts.send(below, copy, fill, None);
                 if let Some(next) = next {
                     self.fills.fill_from(replica, to, next);
                 }
@@ -445,28 +450,25 @@ impl Replicas {
             below.ctx.defer(FollowUp::Serve(source));
             return;
         }
-        let mut copies = replica.members();
+        let mut copies = self.multicasts.list(replica.copies.keys().copied());
         if replica.mode == Mode::Invalidate {
             // Copies that an earlier store invalidates and that have not acknowledged it. A processor there may still
             // read the content before that store, so the next store waits for them too.
             let earlier = self.multicasts.waited_for(page).filter(|node| !replica.copies.contains_key(node));
             copies.extend(earlier.collect::<BTreeSet<NodeId>>());
         }
-        let (at, size, data, answer) = match (&packet.body, result) {
+        let (at, size, data, loaded) = match (&packet.body, result) {
             (Body::Atomic { at, size, op, operand, compare, .. }, StepResult::Loaded(old)) => {
-                let new = op.apply(*size, old, *operand, *compare);
-                (*at, *size, new, Body::AtomicReply { status: Status::Ok, data: old })
+                (*at, *size, op.apply(*size, old, *operand, *compare), old)
             }
-            (Body::Write { at, size, data, .. } | Body::Update { at, size, data, .. }, _) => {
-                (*at, *size, *data, Body::WriteAck { status: Status::Ok })
-            }
+            (Body::Write { at, size, data, .. } | Body::Update { at, size, data, .. }, _) => (*at, *size, *data, 0),
             _ => return,
         };
         let update = matches!(packet.body, Body::Update { .. });
         let writer = if update { source } else { below.ctx.config.node };
         let body = Body::Reflected { at, size, data, writer };
         below.ctx.counters.reflected += copies.len() as u64;
-        self.multicasts.send(below, &copies, body, Some((packet, answer)));
+        self.multicasts.send(below, copies, body, Some((packet, loaded)));
         if replica.remove_invalidated() {
             self.multicasts.announce_group(below.ctx, replica);
         }
@@ -476,7 +478,7 @@ impl Replicas {
     /// Refuses an item that cannot be performed.
     pub(super) fn refuse_work(&mut self, below: &mut Below<'_>, page: u32, work: Work, status: Status) {
         match work {
-            Work::Request(source, _) => {
+            Work::Request(source) => {
                 below.responder.refuse(below.ctx, source, status);
                 below.ctx.defer(FollowUp::Serve(source));
             }
@@ -491,7 +493,8 @@ impl Replicas {
                 if self.pages.get(page).is_some_and(|replica| replica.copies.contains_key(&to)) {
                     self.remove_copy(below, page, to);
                     if let Some(replica) = self.pages.get(page) {
-                        self.multicasts.send_end(below, replica, &[to], status);
+                        let copy = self.multicasts.list([to]);
+                        self.multicasts.send_end(below, replica, copy, status);
                     }
                 }
             }
@@ -513,63 +516,64 @@ impl Replicas {
 
     /// Takes in a packet of a home.
     pub(crate) fn reflected(&mut self, below: &mut Below<'_>, packet: Packet) {
-        let source = packet.src;
-        self.arrivals.push(packet);
-        self.take_arrivals(below, source);
+        if let Some(packet) = self.arrivals.admit(packet) {
+            self.take_arrivals(below, packet);
+        }
     }
 
-    /// Processes packets of a node until one becomes a work item.
-    fn take_arrivals(&mut self, below: &mut Below<'_>, source: NodeId) {
-        if !self.arrivals.begin(source) {
-            return;
+    /// Processes packets of a node, this one first, until one becomes a work item.
+    fn take_arrivals(&mut self, below: &mut Below<'_>, first: Packet) {
+        let (source, mut next) = (first.src, Some(first));
+        while let Some(packet) = next {
+            self.take_arrival(below, packet);
+            next = self.arrivals.next(source);
         }
-        while let Some(packet) = self.arrivals.next(source) {
-            match self.take_arrival(below, &packet) {
-                Arrival::Done(status) => self.acknowledge_copy(below, &packet, status),
-                Arrival::Working => {}
-                Arrival::Deferred => self.arrivals.release(below.ctx, source),
-            }
-        }
-        self.arrivals.end(source);
     }
 
-    /// Processes one packet.
-    fn take_arrival(&mut self, below: &mut Below<'_>, packet: &Packet) -> Arrival {
+    /// Processes one packet: acknowledges it, or makes it a work item of its page, which is acknowledged at its end.
+    fn take_arrival(&mut self, below: &mut Below<'_>, packet: Packet) {
         if packet.target != below.ctx.incarnation {
-            return Arrival::Done(Status::Reset);
+            return self.acknowledge_copy(below, &packet, Status::Reset);
         }
         let (Body::Reflected { at, .. } | Body::Fill { at, .. } | Body::Rehome { at, .. }) = packet.body else {
-            return Arrival::Done(Status::Invalid);
+            return self.acknowledge_copy(below, &packet, Status::Invalid);
         };
         let source = Source { node: packet.src, page: at.page, generation: at.generation };
         let page = self.homes.sources.get(&source).copied();
         let Some((page, replica)) = page.and_then(|page| Some((page, self.pages.get_mut(page)?))) else {
             // The sender is not the page's home: the packet is refused.
             below.ctx.note_refusal(packet.src, at.page, Status::NotHome);
-            return Arrival::Done(Status::NotHome);
+            return self.acknowledge_copy(below, &packet, Status::NotHome);
         };
-        let work = match packet.body {
+        let arrival = match packet.body {
             Body::Rehome { to: NO_NODE, page: why, .. } => {
                 let status = u16::try_from(why).ok().filter(|why| *why > 0).map_or(Status::Stale, Status::from_u16);
                 self.source_lost(below, page, source, status);
-                return Arrival::Done(Status::Ok);
+                Arrival::Done(Status::Ok)
             }
-            Body::Rehome { .. } => return self.rehomed(below, page, source, packet),
-            Body::Reflected { .. } if replica.is_valid_copy() => return self.invalidate_copy(below, page, packet),
-            Body::Fill { .. } => Work::Fill(packet.clone()),
-            _ => Work::Apply(packet.clone(), Vec::new()),
+            Body::Rehome { .. } => self.rehomed(below, page, source, &packet),
+            Body::Reflected { .. } if replica.is_valid_copy() => self.invalidate_copy(below, page, &packet),
+            _ => {
+                self.arrivals.work(packet.src);
+                let fill = matches!(packet.body, Body::Fill { .. });
+                replica.work.push_back(if fill { Work::Fill(packet) } else { Work::Apply(packet, 0) });
+                return self.run_work(below, page);
+            }
         };
-        self.arrivals.work(packet.src);
-        replica.work.push_back(work);
-        self.run_work(below, page);
-        Arrival::Working
+        match arrival {
+            Arrival::Done(status) => self.acknowledge_copy(below, &packet, status),
+            // Packets that follow it do not wait.
+            Arrival::Deferred => self.arrivals.release(below.ctx, packet.src),
+        }
     }
 
-    /// Acknowledges the first packet of its node with this status, and processes the next.
+    /// Acknowledges the packet of its node that is being processed with this status, and processes the next.
     pub(super) fn acknowledge_copy(&mut self, below: &mut Below<'_>, packet: &Packet, status: Status) {
         self.arrivals.release(below.ctx, packet.src);
         below.ctx.reply_to(packet, Body::CopyAck { status });
-        self.take_arrivals(below, packet.src);
+        if let Some(next) = self.arrivals.resume(packet.src) {
+            self.take_arrivals(below, next);
+        }
     }
 
     /// Processes a store to a valid copy in mode invalidate (SPEC item 28; `docs/replication.md`, "Invalidation"): it
@@ -608,18 +612,16 @@ impl Replicas {
         let pages = &self.pages;
         let revoked = |page: u32| pages.get(page).is_none_or(|replica| replica.revoked);
         let acknowledged = self.multicasts.acknowledged(below.ctx, node, tag, status, revoked);
-        let Some(Acknowledged { page, done, rejoined, missed, answer }) = acknowledged else { return };
-        if done {
-            self.end_multicast(below, tag);
-        }
-        if let Some((packet, body)) = answer {
-            let requester = packet.src;
-            match packet.body {
-                Body::Move { .. } => self.rehome_acknowledged(below, page, packet),
-                _ if missed => below.ctx.refuse(&packet, Status::Stale),
-                _ => below.ctx.reply_to(&packet, body),
+        let Some(Acknowledged { page, done, rejoined, missed, early }) = acknowledged else { return };
+        if let Some(mut multicast) = if done { self.multicasts.end(tag) } else { None } {
+            if let Some(node) = multicast.fill {
+                self.release_block(below, node);
             }
-            self.multicasts.release_wait(below.ctx, requester);
+            self.answer(below, page, &mut multicast.answer, missed);
+            self.multicasts.keep(multicast);
+        } else if early {
+            let mut answer = self.multicasts.take_answer(tag);
+            self.answer(below, page, &mut answer, missed);
         }
         if !matches!(status, Status::Ok | Status::Invalidated) {
             // The node has no such copy, or cannot write it. One that it has joined with since is another one, which
@@ -629,5 +631,22 @@ impl Replicas {
             }
             below.ctx.notice(Notice::FailedOperation { node, status });
         }
+    }
+
+    /// Answers the request, if there is one, of a multicast that all copies have acknowledged, or been dropped. `missed`
+    /// says that one of them has not applied it.
+    fn answer(&mut self, below: &mut Below<'_>, page: u32, answer: &mut Option<(Packet, u64)>, missed: bool) {
+        let Some((packet, loaded)) = answer else { return };
+        let requester = packet.src;
+        match packet.body {
+            Body::Move { .. } => {
+                if let Some((packet, _)) = answer.take() {
+                    self.rehome_acknowledged(below, page, packet);
+                }
+            }
+            _ if missed => below.ctx.refuse(packet, Status::Stale),
+            _ => below.ctx.reply_to(packet, answer_to(packet, *loaded)),
+        }
+        self.multicasts.release_wait(below.ctx, requester);
     }
 }

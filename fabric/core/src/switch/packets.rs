@@ -2,8 +2,7 @@
 //! The path of a packet through the switch: its arrival, its lane if it must wait, its departure; and the return of its
 //! credit.
 
-use std::collections::BTreeMap;
-
+use smallvec::SmallVec;
 use telegraphos_topology::Hop;
 use telegraphos_wire::link::{Frame, packet_len};
 use telegraphos_wire::packet::MULTICAST;
@@ -17,6 +16,9 @@ use crate::lane::{Paid, Queued};
 use crate::neighbour::{Neighbour, Next, session_part};
 use crate::presences::Presences;
 use crate::{Action, PortId, SwitchConfig, Violation};
+
+/// The members of a group that a multicast reaches by one trunk: its port index, the layer, and them.
+pub(crate) type Beyond = ((PortIndex, u8), Vec<NodeId>);
 
 /// What a packet meets on its way through the switch, while an event is handled. Connections, their handshakes and the
 /// time are not in it.
@@ -62,10 +64,9 @@ impl Crossing<'_> {
             None => self.traffic.pairs.count(node, packet.dst, class, bytes),
         }
         if let Some(group) = group {
-            let members = group.to_vec();
             #[cfg(feature = "bugs")]
-            let members = crate::bugs::members(members);
-            self.multicast(index, channel, packet, members);
+            let group = crate::bugs::members(group.to_vec());
+            self.multicast(index, channel, packet, &group);
             return Ok(());
         }
         let paid = Paid { index: index as u16, channel, multicast: None };
@@ -195,35 +196,38 @@ impl Crossing<'_> {
     }
 
     /// A packet, to each member of a group. Its sender has paid on `channel`.
-    pub(super) fn multicast(&mut self, index: PortIndex, channel: Channel, packet: Packet, members: Vec<NodeId>) {
+    pub(super) fn multicast(&mut self, index: PortIndex, channel: Channel, packet: Packet, members: &[NodeId]) {
         const CLASS: Class = Class::Reflected;
         let Some(number) = self.neighbours.get_mut(index).map(Neighbour::new_multicast) else { return };
         let paid = Some(Paid { index: index as u16, channel, multicast: Some(number) });
-        let mut here = Vec::new();
-        let mut absent = Vec::new();
-        let mut beyond: BTreeMap<(PortIndex, u8), Vec<NodeId>> = BTreeMap::new();
-        for dst in members {
+        // The multicast itself counts as a copy until all have theirs.
+        self.count_copy(index, number);
+        let mut absent = SmallVec::<[NodeId; 8]>::new();
+        let mut beyond = SmallVec::<[Beyond; 4]>::new();
+        for dst in members.iter().copied() {
             let up = self.presence.is_up(dst);
             match self.routes.index_of(dst) {
-                Some(to) if up => here.push((to, dst)),
-                None if up => match self.routes.hop(packet.src, dst) {
-                    Some((to, layer)) if to != index => beyond.entry((to, layer)).or_default().push(dst),
-                    _ => absent.push(dst),
+                Some(to) if up => {
+                    let target = if bug!(AnyLife) { 0 } else { self.presence.last_incarnation(dst) };
+                    let packet = Packet { dst, target, ..packet.clone() };
+                    self.count_copy(index, number);
+                    self.enter(to, Channel::new(CLASS, 0), Queued { packet, members: Vec::new(), paid });
+                }
+                None if up => match self.routes.hop(packet.src, dst).filter(|(to, _)| *to != index) {
+                    Some(hop) => match beyond.binary_search_by_key(&hop, |(hop, _)| *hop) {
+                        Ok(at) => beyond[at].1.push(dst),
+                        Err(at) => beyond.insert(at, (hop, vec![dst])),
+                    },
+                    None => absent.push(dst),
                 },
                 _ => absent.push(dst),
             }
         }
         #[cfg(feature = "bugs")]
         let beyond = crate::bugs::trunk_copies(beyond);
-        // The multicast itself counts as one until all have their copy.
-        self.copies(index, number, 1 + here.len() as u32 + beyond.len() as u32);
-        for (to, dst) in here {
-            let target = if bug!(AnyLife) { 0 } else { self.presence.last_incarnation(dst) };
-            let packet = Packet { dst, target, ..packet.clone() };
-            self.enter(to, Channel::new(CLASS, 0), Queued { packet, members: Vec::new(), paid });
-        }
         for ((to, layer), members) in beyond {
             let channel = self.routes.channel_beyond(CLASS, layer);
+            self.count_copy(index, number);
             self.enter(to, channel, Queued { packet: packet.clone(), members, paid });
         }
         for dst in absent {
@@ -231,12 +235,13 @@ impl Crossing<'_> {
                 self.absent(index, CLASS, &Packet { dst, ..packet.clone() });
             }
         }
-        self.release(Some(Paid { index: index as u16, channel, multicast: Some(number) }));
+        self.release(paid);
     }
 
-    fn copies(&mut self, index: PortIndex, multicast: u32, count: u32) {
+    /// One more copy of a multicast is in the switch.
+    fn count_copy(&mut self, index: PortIndex, multicast: u32) {
         if let Some(copies) = self.neighbours.get_mut(index).and_then(|n| n.multicasts.get_mut(&multicast)) {
-            *copies = count;
+            *copies += 1;
         }
     }
 

@@ -98,7 +98,7 @@ impl Crossing<'_> {
             return Ok(());
         }
         if multicast {
-            self.multicast(index, channel, packet, members);
+            self.multicast(index, channel, packet, &members);
             return Ok(());
         }
         self.pass(index, Queued { packet, members: Vec::new(), paid: Some(paid) }, next)
