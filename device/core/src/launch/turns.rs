@@ -2,35 +2,45 @@
 //! Round-robin order of the copies to or from one node.
 
 use crate::keyed::Key;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
+use std::hash::{Hash, Hasher};
 
 /// Operations in round-robin order of their contexts: a context with many operations gets no more turns than one with
 /// few.
-#[derive(Clone, Debug, Default, Hash)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Turns {
-    contexts: VecDeque<u16>,
-    operations: BTreeMap<u16, VecDeque<Key>>,
+    /// The contexts that have operations, and these; the next one first.
+    contexts: VecDeque<(u16, VecDeque<Key>)>,
+    /// The memory of a context that had its last operation taken, for the next one: a copy comes and goes with each
+    /// block. Not part of the state that is hashed.
+    spare: VecDeque<Key>,
+}
+
+impl Hash for Turns {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.contexts.hash(state);
+    }
 }
 
 impl Turns {
     /// Appends an operation behind those of its context.
     pub(super) fn push(&mut self, context: u16, operation: Key) {
-        let operations = self.operations.entry(context).or_default();
-        if operations.is_empty() {
-            self.contexts.push_back(context);
+        if let Some((_, operations)) = self.contexts.iter_mut().find(|(of, _)| *of == context) {
+            return operations.push_back(operation);
         }
+        let mut operations = std::mem::take(&mut self.spare);
         operations.push_back(operation);
+        self.contexts.push_back((context, operations));
     }
 
     /// Takes the next operation: the first of the context whose turn it is.
     pub(super) fn pop(&mut self) -> Option<Key> {
-        let context = self.contexts.pop_front()?;
-        let operations = self.operations.get_mut(&context)?;
+        let (context, mut operations) = self.contexts.pop_front()?;
         let operation = operations.pop_front();
         if operations.is_empty() {
-            self.operations.remove(&context);
+            self.spare = operations;
         } else {
-            self.contexts.push_back(context);
+            self.contexts.push_back((context, operations));
         }
         operation
     }
