@@ -43,8 +43,8 @@ impl Arrivals {
         Some(packet)
     }
 
-    /// Takes the next packet of a node. `None` if there is none, or while one is a work item: [`resume`](Arrivals::resume)
-    /// is called at its end.
+    /// Takes the next packet of a node. `None` if there is none, or while one is a work item: at its end
+    /// [`resume`](Arrivals::resume) is called.
     pub(super) fn next(&mut self, source: NodeId) -> Option<Packet> {
         let arrived = self.by_node.existing_mut(source)?;
         let next = if arrived.working { None } else { arrived.behind.pop_front() };

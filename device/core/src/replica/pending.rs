@@ -107,7 +107,7 @@ pub(super) fn next_part(offset: u32, data: u64, left: &mut u8) -> Option<(u32, u
 mod tests {
     use super::*;
 
-    /// Every byte that is left is stored once, with its value, by aligned accesses, of which there are as few as can be.
+    /// Every byte that is left is stored once, with its value, by aligned accesses.
     #[test]
     fn the_parts_of_a_store_are_the_bytes_that_are_left() {
         let data = 0x1122_3344_5566_7788u64;

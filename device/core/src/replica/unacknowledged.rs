@@ -178,7 +178,7 @@ impl Unacknowledged {
         // The number of epochs is limited, so there may be some of an earlier one with the same number.
         let first = self.first_tag();
         let again: Vec<u32> =
-            self.earlier.range(first..=first | (1 << TAG_INDEX_BITS) - 1).map(|(tag, _)| *tag).collect();
+            self.earlier.range(first..=first | ((1 << TAG_INDEX_BITS) - 1)).map(|(tag, _)| *tag).collect();
         for tag in again {
             if let Some(multicast) = self.earlier.remove(&tag) {
                 self.current.insert_at(u64::from(tag - first), multicast);

@@ -633,8 +633,8 @@ impl Replicas {
         }
     }
 
-    /// Answers the request, if there is one, of a multicast that all copies have acknowledged, or been dropped. `missed`
-    /// says that one of them has not applied it.
+    /// Answers the request, if there is one, of a multicast that waits for no copy. `missed` says that one of them has
+    /// not applied it.
     fn answer(&mut self, below: &mut Below<'_>, page: u32, answer: &mut Option<(Packet, u64)>, missed: bool) {
         let Some((packet, loaded)) = answer else { return };
         let requester = packet.src;
