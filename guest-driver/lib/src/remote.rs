@@ -403,9 +403,9 @@ impl Remote {
         })
     }
 
-    /// Fails if an error is latched. A load from memory, as long as no import of the context has had one since the
-    /// last call; else a system call.
-    pub(crate) fn check_sound(&self) -> Result<()> {
+    /// Fails with [`Error::Failed`] if an error is latched, or the import is dead. A load from memory, as long as no
+    /// import of the context has had an error since the last call; else a system call.
+    pub fn check_sound(&self) -> Result<()> {
         // The count rises with the first error of each import, and with the first after it was acknowledged.
         let errors = self.handle.context.slots.errors();
         if errors != self.sound_at.load(Ordering::Relaxed) {

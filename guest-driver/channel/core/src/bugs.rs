@@ -34,7 +34,10 @@ macro_rules! has_bug {
         #[cfg(feature = "bugs")]
         let has = $self.bug == Some(crate::bugs::Bug::$bug);
         #[cfg(not(feature = "bugs"))]
-        let has = false;
+        let has = {
+            let _ = crate::bugs::Bug::$bug;
+            false
+        };
         has
     }};
 }

@@ -53,6 +53,11 @@ impl End {
         self.waker.announce = announce;
     }
 
+    /// Bytes of the longest record that this end may put.
+    pub fn max_record(&self) -> u64 {
+        self.sender.max_record()
+    }
+
     fn progress(&mut self, near: &impl Near, far: &mut impl Far, what: u64) -> Progress {
         if self.waker.must_wake(near, far, what) { Progress::Wake } else { Progress::Done }
     }

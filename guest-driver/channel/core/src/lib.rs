@@ -11,6 +11,7 @@
 //!     Waker      whether the other end must be woken                       sleep.rs
 //!   Near, Far    this end's memory, and the other's                        memory.rs
 //!   Layout       where things lie in the memory of an end                  layout.rs
+//!   Offer        how two processes come to a channel                       handshake.rs
 //! ```
 //!
 //! Each end has memory of its own. It loads from that and from nothing else, and stores into the other end's and into
@@ -43,6 +44,7 @@
 mod bugs;
 mod end;
 mod error;
+pub mod handshake;
 mod layout;
 mod memory;
 mod receiver;
@@ -53,7 +55,7 @@ mod sleep;
 pub use bugs::Bug;
 pub use end::{End, Progress};
 pub use error::{PutError, Violation};
-pub use layout::{ASLEEP, CONSUMED, END, Head, LayoutError, Layout, RING, WORD};
+pub use layout::{ASLEEP, CONSUMED, END, Head, Layout, LayoutError, RING, WORD};
 pub use memory::{Far, Near};
 pub use receiver::{Look, Record};
 pub use sleep::{Announce, RECORDS, ROOM};

@@ -34,6 +34,10 @@ impl Sender {
         }
     }
 
+    pub(crate) fn max_record(&self) -> u64 {
+        self.layout.max_record()
+    }
+
     /// What the word of credits is while nothing new is reported.
     pub(crate) fn consumed(&self) -> u64 {
         self.consumed

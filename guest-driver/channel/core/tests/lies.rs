@@ -27,7 +27,7 @@ fn lie(rng: &mut Rng, layout: Layout, at: u64, word: u64, number: u64) -> u64 {
     }
 }
 
-/// An end that goes on until the channel ends, or so many calls: what is wrong about what it did.
+/// Calls an end until the channel ends, or so many times: what is wrong about what it did.
 fn run(seed: u64, bug: Option<Bug>) -> Result<(), String> {
     let mut rng = Rng::new(seed);
     let layout = Layout::new(64 << rng.below(4_u32)).map_err(|e| e.to_string())?;

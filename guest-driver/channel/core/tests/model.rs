@@ -109,18 +109,14 @@ impl Channel {
         let waits = self.carrier.fence_waits;
         let violation = |e: &dyn std::fmt::Display| format!("the other end is said to lie: {e}");
         if let Some(record) = self.records[who].get(state.sides[who].sent) {
-            let put = state.with(who, waits, |end, near, far| {
-                end.put(near, far, 1, &[record])
-            });
+            let put = state.with(who, waits, |end, near, far| end.put(near, far, 1, &[record]));
             if let Some(progress) = put.map_err(|e| violation(&e))? {
                 state.sides[who].sent += 1;
                 self.progress(state, who, progress);
                 return Ok(true);
             }
         } else if !state.sides[who].has_ended {
-            let progress = state.with(who, waits, |end, near, far| {
-                end.end(near, far)
-            });
+            let progress = state.with(who, waits, |end, near, far| end.end(near, far));
             state.sides[who].has_ended = true;
             self.progress(state, who, progress);
             return Ok(true);
@@ -136,9 +132,7 @@ impl Channel {
             Look::Ended => state.sides[who].is_closed = true,
             Look::Record(record) => {
                 let mut bytes = vec![0; record.length];
-                let progress = state.with(who, waits, |end, near, far| {
-                    end.take(near, far, &mut bytes)
-                });
+                let progress = state.with(who, waits, |end, near, far| end.take(near, far, &mut bytes));
                 self.progress(state, who, progress);
                 let expected = expected.ok_or("a record was never sent")?;
                 let never = state.sides[1 - who].sent <= state.sides[who].taken;
@@ -254,9 +248,10 @@ impl Model for Channel {
     }
 
     fn properties(&self) -> Vec<Property<Channel>> {
-        vec![Property::always("each record once, whole and in order, and no end sleeps for ever", |_, state: &State| {
-            state.fault.is_none()
-        })]
+        vec![Property::always(
+            "each record once, whole and in order, and no end sleeps for ever",
+            |_, state: &State| state.fault.is_none(),
+        )]
     }
 }
 

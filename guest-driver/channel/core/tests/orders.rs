@@ -125,7 +125,8 @@ impl Side {
 
     fn look(&mut self) -> Option<Look> {
         let look = self.end.look(&self.near);
-        Some(look.unwrap_or_else(|e| panic!("not all of what was sent was there: {e}"))).filter(|look| *look != Look::Empty)
+        Some(look.unwrap_or_else(|e| panic!("not all of what was sent was there: {e}")))
+            .filter(|look| *look != Look::Empty)
     }
 
     fn receive(&mut self, records: u64) {

@@ -134,11 +134,12 @@ fn lies_are_named() {
         pair.memory[0].set(at, word);
         let mut taken = pair.take(0).err();
         while taken.is_none() && pair.put(0, &[&[0; 16]]).is_ok_and(|put| put.is_some()) {}
-        taken.get_or_insert_with(|| match pair.put(0, &[&[0; 16]]) {
-            Err(PutError::Violation(violation)) => violation,
-            other => panic!("{other:?}"),
-        })
-        .to_string()
+        taken
+            .get_or_insert_with(|| match pair.put(0, &[&[0; 16]]) {
+                Err(PutError::Violation(violation)) => violation,
+                other => panic!("{other:?}"),
+            })
+            .to_string()
     };
     let head = |length, kind, number| Head { length, kind, number }.encode();
     assert!(lie(RING, head(17, 1, 0)).contains("says 17 bytes: at most 16"));
