@@ -14,7 +14,9 @@ const SLICE: Duration = Duration::from_millis(250);
 /// The same while memory in common is reached through boards: what says that the other end sleeps may come late then.
 const OBSERVED_SLICE: Duration = Duration::from_millis(2);
 /// Looks between two readings of the clock.
-const LOOKS: u32 = 64;
+const LOOKS: u32 = 256;
+/// Looks between two pauses of the processor: where it is emulated, a pause leaves the emulated code.
+const LOOKS_AT_ONCE: u32 = 16;
 /// The kind of a record of [`Channel::send`].
 const BYTES: u8 = 1;
 
@@ -223,16 +225,21 @@ impl Channel {
         timeout: Option<Duration>,
         mut attempt: impl FnMut(&mut Channel) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
-        let begun = Instant::now();
         let look = timeout.map_or(self.options.look, |timeout| timeout.min(self.options.look));
-        while begun.elapsed() < look {
-            for _ in 0..LOOKS {
+        // What comes soon needs no clock, which takes longer than many looks.
+        let mut begun = None;
+        while !look.is_zero() && begun.is_none_or(|begun: Instant| begun.elapsed() < look) {
+            for at in 1..=LOOKS {
                 if let Some(done) = attempt(self)? {
                     return Ok(Some(done));
                 }
-                std::hint::spin_loop();
+                if at % LOOKS_AT_ONCE == 0 {
+                    std::hint::spin_loop();
+                }
             }
+            begun.get_or_insert_with(Instant::now);
         }
+        let begun = begun.unwrap_or_else(Instant::now);
         loop {
             let left = timeout.map_or(SLICE, |timeout| timeout.saturating_sub(begun.elapsed()));
             if left.is_zero() {

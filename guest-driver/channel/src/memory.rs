@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 use telegraphos::{Remote, Segment};
-use telegraphos_channel_core::{Far, Near, WORD};
+use telegraphos_channel_core::{Far, Near};
 
 /// How long a fence may wait for boards to acknowledge stores.
 const FENCE: Duration = Duration::from_secs(1);
@@ -21,9 +21,8 @@ impl Near for NearMemory {
 
     #[inline]
     fn read(&self, at: u64, to: &mut [u8]) {
-        for (chunk, n) in to.chunks_mut(8).zip(0..) {
-            chunk.copy_from_slice(&self.load(at + WORD * n).to_le_bytes()[..chunk.len()]);
-        }
+        // As above.
+        _ = self.0.load_bytes(at, to);
     }
 }
 
@@ -64,12 +63,8 @@ impl Far for FarMemory {
 
     #[inline]
     fn write(&mut self, at: u64, bytes: &[u8]) {
-        for (chunk, n) in bytes.chunks(8).zip(0..) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            let done = self.remote.put(at + WORD * n, u64::from_le_bytes(word));
-            self.note(done);
-        }
+        let done = self.remote.put_bytes(at, bytes);
+        self.note(done);
     }
 
     #[inline]

@@ -173,8 +173,7 @@ pub struct Listener {
 impl Listener {
     fn new(node: &Node, name: &str, options: Options) -> Result<Listener> {
         let queue = Queue::create(node, &queue_name(name)?);
-        // Others append: the digits of a queue's mode say 2 where a segment's say 6.
-        let queue = queue.mode(options.mode & 0o222).secret(options.key).wide().words(HELLOS).create()?;
+        let queue = queue.mode(options.mode).secret(options.key).wide().words(HELLOS).quota(1).create()?;
         offer(node, &options)?;
         Ok(Listener { node: node.clone(), queue, options })
     }

@@ -17,6 +17,7 @@ use crate::sys::{self, Mapping};
 use crate::word_wait::Watchable;
 use rustix::io::Errno;
 use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use telegraphos_wire::{Rights, uapi};
@@ -269,6 +270,24 @@ impl Segment {
         let at = self.word::<T>(offset)?;
         // SAFETY: `word` checked bounds and alignment; all accesses to the memory are atomic, word by word.
         Ok(unsafe { T::load_acquire(at) })
+    }
+
+    /// Loads bytes from `offset` on, a multiple of 8, by words of 64 bits, each of which moves at once.
+    /// They need no order: a [`load`](Segment::load) of the word that announces them came before.
+    #[inline]
+    pub fn load_bytes(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        check::<u64>(offset, bytes.len().div_ceil(8) as u64, self.size, || self.handle.label.to_string())?;
+        // It lies within the mapping, so it fits an address.
+        let at = self.as_ptr().wrapping_add(offset as usize).cast::<u64>();
+        // SAFETY: `check` checked bounds and alignment of all words; all accesses to the memory are atomic, by words.
+        let load = |index| unsafe { AtomicU64::from_ptr(at.wrapping_add(index)) }.load(Ordering::Relaxed).to_ne_bytes();
+        for (chunk, index) in bytes.chunks_mut(8).zip(0..) {
+            match chunk.first_chunk_mut() {
+                Some(word) => *word = load(index),
+                None => chunk.copy_from_slice(&load(index)[..chunk.len()]),
+            }
+        }
+        Ok(())
     }
 
     /// Stores a word at `offset`, with release ordering.

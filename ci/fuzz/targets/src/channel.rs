@@ -106,6 +106,7 @@ impl Far for Memory {
     }
 
     fn write(&mut self, at: u64, bytes: &[u8]) {
+        assert!(at % WORD == 0, "bytes at {at}, which is misaligned");
         for (n, byte) in bytes.chunks(8).zip(0..).map(|(chunk, n)| (n, chunk[0])) {
             self.word(at + WORD * n).set(byte.into());
         }

@@ -95,7 +95,9 @@ impl Sender {
         for part in parts {
             let (first, second) = part.split_at(part.len().min(self.layout.run(position) as usize));
             far.write(self.layout.at(position), first);
-            far.write(self.layout.at(position + first.len() as u64), second);
+            if !second.is_empty() {
+                far.write(self.layout.at(position + first.len() as u64), second);
+            }
             position += padded(part.len() as u64);
         }
         if !has_bug!(self, KeepOldWord) {

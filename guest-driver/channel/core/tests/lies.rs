@@ -62,7 +62,7 @@ fn run(seed: u64, bug: Option<Bug>) -> Result<(), String> {
                     }
                     let mut to = vec![0; record.length];
                     _ = end.take(&near, &mut far, &mut to);
-                    taken.set(taken.get() + 1 & 0xff_ffff);
+                    taken.set((taken.get() + 1) & 0xff_ffff);
                     moved = record.length as u64 / WORD + 1;
                     false
                 }

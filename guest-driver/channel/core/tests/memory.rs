@@ -59,6 +59,7 @@ impl Far for Words {
     }
 
     fn write(&mut self, at: u64, bytes: &[u8]) {
+        assert!(at % WORD == 0, "bytes at {at}, which is misaligned");
         for (word, n) in words(bytes).zip(0..) {
             self.set(at + WORD * n, word);
         }
@@ -81,6 +82,7 @@ impl Far for Posted<'_> {
     }
 
     fn write(&mut self, at: u64, bytes: &[u8]) {
+        assert!(at % WORD == 0, "bytes at {at}, which is misaligned");
         self.under_way.extend(words(bytes).zip(0..).map(|(word, n)| (at + WORD * n, word)));
     }
 

@@ -5,7 +5,7 @@
 use crate::memory::{Posted, Words};
 use stateright::{Checker, Model, Property};
 use std::collections::VecDeque;
-use telegraphos_channel_core::{Announce, Bug, End, Far, Head, Layout, Look, Near, Progress, RECORDS, ROOM};
+use telegraphos_channel_core::{Announce, Bug, End, Head, Layout, Look, Near, Progress, RECORDS, ROOM};
 
 /// What the two ends have between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

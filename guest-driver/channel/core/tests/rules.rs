@@ -155,7 +155,7 @@ fn lies_are_named() {
 #[test]
 fn only_a_sleeper_is_woken_once_and_for_what_it_waits_for() {
     let mut pair = Pair::new(256, Announce::Look);
-    let mut put = |pair: &mut Pair| pair.put(0, &[b"x"]).unwrap().unwrap();
+    let put = |pair: &mut Pair| pair.put(0, &[b"x"]).unwrap().unwrap();
     assert_eq!(put(&mut pair), Progress::Done);
     pair.with(1, |end, _, far| end.begin_sleep(far, ROOM));
     assert_eq!(put(&mut pair), Progress::Done, "it waits for room");

@@ -36,9 +36,12 @@ struct Bare {
 }
 
 impl Bare {
-    /// `None` without memory in common.
-    fn open(node: &Node, peer: u16, name: &str) -> Outcome<Option<Bare>> {
-        let Some(group) = node.trust_group()? else { return Ok(None) };
+    /// With the process of a channel; `None` if that has no memory in common.
+    fn open(node: &Node, channel: &Channel, name: &str) -> Outcome<Option<Bare>> {
+        let (peer, group) = (channel.peer(), node.trust_group()?.unwrap_or_default());
+        if channel.carriers() != (Carrier::Direct, Carrier::Direct) {
+            return Ok(None);
+        }
         let size = (HEADER + SIZES[3]) as u64;
         let mine = node.export(&format!("{name}.{}", node.id()), size).direct(&group).create()?;
         let passes = |error: &telegraphos::Error| error.status().is_some_and(|status| ABSENT.contains(&status));
@@ -92,7 +95,7 @@ pub(super) fn partner(given: Options, name: &str) -> Outcome<()> {
     });
     let mut next = || accept.next().unwrap_or_else(|| Err(gone()));
     let (mut orders, mut looking, mut asleep) = (next()?, next()?, next()?);
-    let mut bare = Bare::open(&node, orders.peer(), &format!("{name}.ring"))?;
+    let mut bare = Bare::open(&node, &looking, &format!("{name}.ring"))?;
     let mut buffer = vec![0; SIZES[3]];
     let mut order = [0; ORDER];
     while orders.recv(&mut order)?.is_some() {
@@ -125,8 +128,8 @@ pub(super) fn bench(given: Options, peer: u16, name: &str, rounds: u64) -> Outco
     let mut orders = Channel::connect(&node, peer, name, options(given, Way::Asleep))?;
     let mut looking = Channel::connect(&node, peer, &named(name, Way::Looking), options(given, Way::Looking))?;
     let mut asleep = Channel::connect(&node, peer, &named(name, Way::Asleep), options(given, Way::Asleep))?;
-    let mut bare = Bare::open(&node, peer, &format!("{name}.ring"))?;
-    let is_direct = looking.carriers() == (Carrier::Direct, Carrier::Direct);
+    let mut bare = Bare::open(&node, &looking, &format!("{name}.ring"))?;
+    let is_direct = bare.is_some();
     println!("carriers: {:?}", looking.carriers());
     let (sent, mut buffer) = (vec![5; SIZES[3]], vec![0; SIZES[3]]);
     for size in SIZES {

@@ -69,7 +69,7 @@ fn tell(peer: u16, name: &str, lie: Lie, number: u32) -> Outcome<()> {
         Lie::Credit => {
             far.put(CONSUMED, 1_u64 << 40)?;
             // It looks at credits when it needs one: records that it cannot send back all.
-            for number in 1..400_u64 {
+            for number in 1..200_u64 {
                 far.put(RING + 16 * number + 8, number)?;
                 far.put(RING + 16 * number, head(8, number))?;
             }
