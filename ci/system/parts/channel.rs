@@ -107,7 +107,7 @@ pub(crate) fn faults_amid_a_stream(cluster: &Cluster) -> Result<()> {
         control.command(&Request::SetFaults { on: Target::Node(1), faults })?;
         Ok(())
     };
-    let client = cluster.node(0).argv(&["tg-channel", "check", "1", "faults", "250", "--look", "0"]).spawn()?;
+    let client = cluster.node(0).argv(&["tg-channel", "check", "1", "faults", "1500", "--look", "0"]).spawn()?;
     for _ in 0..4 {
         set("latency=1ms")?;
         telegraphos_cluster::sleep(Duration::from_millis(700))?;

@@ -5,8 +5,8 @@ use crate::error::{Error, Result};
 use crate::memory::{FarMemory, NearMemory};
 use crate::options::Options;
 use std::time::{Duration, Instant};
-use telegraphos::{NodeId, Remote, Segment};
-use telegraphos_channel_core::handshake::WAKE;
+use telegraphos::{NodeId, Remote, Segment, State};
+use telegraphos_channel_core::handshake::{PROBE, WAKE};
 use telegraphos_channel_core::{Announce, End, Layout, Look, Progress, PutError, RECORDS, ROOM, Violation};
 
 /// How long a sleep lasts at most, before the other end is looked after.
@@ -191,7 +191,7 @@ impl Channel {
 
     /// Receives the next record, and returns its length; `None` when the other end has closed the channel, and all that
     /// it had sent was received. Waits as long as the other end is there: fails with [`Error::Gone`] when its process
-    /// or its node has gone without closing, after some 0.3 s, once all whole records were received. Otherwise as
+    /// or its node has gone without closing, after some 0.5 s, once all whole records were received. Otherwise as
     /// [`Channel::try_recv`].
     pub fn recv(&mut self, buffer: &mut [u8]) -> Result<Option<usize>> {
         self.recv_within(buffer, None)
@@ -276,12 +276,23 @@ impl Channel {
         self.direct.0 && !self.far.is_direct
     }
 
+    /// Fails if an import has lost a store, or is dead.
+    fn sound(&self, state: &State) -> Result<()> {
+        match state.error {
+            Some(status) => Err(self.gone(status.describe().trim_end_matches('.'))),
+            None if state.dead || state.cut => Err(self.gone("its memory was withdrawn")),
+            None => Ok(()),
+        }
+    }
+
     /// Fails if the other end is gone; and learns whether memory in common is reached through the boards for a while.
     fn check(&mut self) -> Result<()> {
         let state = self.far.remote.state()?;
-        if state.dead || state.cut || state.error.is_some() {
-            let reason = state.error.map_or("its memory was withdrawn".into(), |status| format!("{status:?}"));
-            return Err(self.gone(reason));
+        self.sound(&state)?;
+        if !self.direct.0 {
+            // No board says that a segment was withdrawn, before it refuses an access. Seen by the next check.
+            self.sound(&self.far_control.state()?)?;
+            self.far_control.put(PROBE, 0_u64)?;
         }
         if let Some(error) = self.far.failed.take() {
             return Err(self.gone(error));

@@ -11,7 +11,7 @@
 //!
 //!   control segment: never memory in common, so that a board can be armed for its words
 //!     0    MAGIC and version, 8 bytes of the ring, 128 name of the trust group       stored by its owner
-//!     64   ANSWER, 72 WAKE                                                           stored by the other end
+//!     64   ANSWER, 72 WAKE, 80 PROBE                                                 stored by the other end
 //! ```
 
 use crate::layout::{Layout, LayoutError, WORD};
@@ -26,6 +26,9 @@ const GROUP: u64 = 128;
 pub const ANSWER: u64 = 64;
 /// The word of the control segment by which the other end wakes this one, by another number each time.
 pub const WAKE: u64 = 72;
+/// A word of the control segment that its owner never reads: a store of the other end to it, which is refused where the
+/// owner is gone, shows whether it is there.
+pub const PROBE: u64 = 80;
 /// Bytes of a control segment.
 pub const CONTROL_SIZE: u64 = 4096;
 

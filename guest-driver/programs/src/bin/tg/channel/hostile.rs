@@ -10,7 +10,7 @@ use telegraphos_guest_tests::patience::{MILLISECOND, until};
 use telegraphos_guest_tests::random;
 
 /// Bytes of its own ring.
-const BYTES: u64 = 4096;
+const BYTES: u64 = 1024;
 
 /// How the memory is to be spoiled.
 #[derive(Clone, Copy, Debug)]
