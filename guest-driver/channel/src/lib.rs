@@ -7,7 +7,7 @@
 //!
 //! # fn main() -> telegraphos_channel::Result<()> {
 //! let node = Node::open()?;
-//! let listener = Channel::listen(&node, "worker", Options::default())?; // others: Channel::connect(&node, 3, "worker", ..)
+//! let listener = Channel::listen(&node, "worker", Options::default())?; // others: Channel::connect
 //! while let Some(mut channel) = listener.accept(None)? {
 //!     let mut question = [0; 100];
 //!     while let Some(length) = channel.recv(&mut question)? {

@@ -362,8 +362,8 @@ impl Remote {
     }
 
     /// Stores bytes from `offset` on, a multiple of 8, in order, as words of 64 bits, one instruction each. Behind the
-    /// last byte the last word has zeros: it must lie in the import as a whole. Every word moves at once, the whole does
-    /// not.
+    /// last byte the last word has zeros: it must lie in the import as a whole. Every word moves at once, the whole
+    /// does not.
     #[inline]
     pub fn put_bytes(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let at = self.words::<u64>(offset, bytes.len().div_ceil(8), Rights::WRITE)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Scripts for the targets `messages`, `routes`, `sockets` and `channel`, whose documentation describes them, and what `tgd` is
-//! asked.
+//! Scripts for the targets `messages`, `routes`, `sockets` and `channel`, whose documentation describes them, and what
+//! `tgd` is asked.
 
 use telegraphos_channel_core::{ASLEEP, CONSUMED, END, Head, RING, WORD};
 use telegraphos_daemon_core::protocol::{Envelope, Letter, Request, encode, frame};
