@@ -17,7 +17,7 @@ pub enum Error {
     #[error(transparent)]
     Board(#[from] telegraphos::Error),
     /// A name that no channel has.
-    #[error("the name of a channel is {0:?}: expected 1 to {max} printable ASCII characters", max = crate::NAME_MAX)]
+    #[error("the name of a channel is {0:?}: expected 1 to {max} ASCII characters that can be seen", max = crate::NAME_MAX)]
     Name(String),
     /// A ring that cannot be.
     #[error(transparent)]

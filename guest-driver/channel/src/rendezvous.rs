@@ -137,8 +137,8 @@ impl Party<'_> {
 }
 
 impl Channel {
-    /// Opens a name under which processes connect: 1 to [`NAME_MAX`](crate::NAME_MAX) printable ASCII characters that
-    /// no other process of this node listens at.
+    /// Opens a name under which processes connect: 1 to [`NAME_MAX`](crate::NAME_MAX) ASCII characters that can be
+    /// seen, at which no other process of this node listens.
     pub fn listen(node: &Node, name: &str, options: Options) -> Result<Listener> {
         Listener::new(node, name, options)
     }
@@ -211,10 +211,8 @@ impl Listener {
 fn connect(node: &Node, peer: NodeId, name: &str, options: Options) -> Result<Channel> {
     let queue_name = queue_name(name)?;
     let mut number = [0; 4];
-    // From the kernel; what is missing makes the number no worse than a clock's.
-    if rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty()).is_err() {
-        number = (std::process::id() ^ Instant::now().elapsed().subsec_nanos()).to_le_bytes();
-    }
+    rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty())
+        .map_err(|errno| telegraphos::Error::Os { what: "the number of a channel".into(), errno })?;
     let number = u32::from_le_bytes(number);
     let ends = Instant::now() + options.patience;
     let queue = loop {

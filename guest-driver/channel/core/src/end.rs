@@ -29,6 +29,8 @@ pub struct End {
     waker: Waker,
     /// Whether this end says that it sleeps: the other one looks, or always wakes.
     says: bool,
+    /// The first thing that the other end must not have stored: nothing is loaded after it.
+    broken: Option<Violation>,
 }
 
 impl End {
@@ -36,7 +38,7 @@ impl End {
     /// its sleep; `near` and `says` are the same of this end: whether the other one does not rely on arms alone.
     pub fn new(near: Layout, far: Layout, announce: Announce, says: bool) -> End {
         let (sender, receiver) = (Sender::new(far), Receiver::new(near));
-        End { sender, receiver, sleeper: Sleeper::new(), waker: Waker::new(announce), says }
+        End { sender, receiver, sleeper: Sleeper::new(), waker: Waker::new(announce), says, broken: None }
     }
 
     /// The same with a deliberate bug.
@@ -63,7 +65,7 @@ impl End {
     }
 
     /// Puts a record of these parts, one behind the other, of which all but the last have a multiple of 8 bytes. `None`
-    /// while the ring has no room for it. Nothing was stored if it fails.
+    /// while the ring has no room for it. Nothing was stored if it fails; a [`Violation`] is for good.
     pub fn put(
         &mut self,
         near: &impl Near,
@@ -71,13 +73,23 @@ impl End {
         kind: u8,
         parts: &[&[u8]],
     ) -> Result<Option<Progress>, PutError> {
-        let put = self.sender.put(near, far, kind, parts)?;
+        if let Some(violation) = self.broken {
+            return Err(violation.into());
+        }
+        let put = self.sender.put(near, far, kind, parts).inspect_err(|error| {
+            if let PutError::Violation(violation) = error {
+                self.broken = Some(*violation);
+            }
+        })?;
         Ok(put.then(|| self.progress(near, far, RECORDS)))
     }
 
-    /// What there is to take. The next record is the same until it is [taken](End::take).
+    /// What there is to take. The next record is the same until it is [taken](End::take), and a [`Violation`] for good.
     pub fn look(&mut self, near: &impl Near) -> Result<Look, Violation> {
-        self.receiver.look(near)
+        match self.broken {
+            Some(violation) => Err(violation),
+            None => self.receiver.look(near).inspect_err(|violation| self.broken = Some(*violation)),
+        }
     }
 
     /// Takes the record that [`End::look`] has found, of which as many bytes as fit come into `to`: the rest is gone.

@@ -142,6 +142,11 @@ fn lies_are_named() {
             .to_string()
     };
     let head = |length, kind, number| Head { length, kind, number }.encode();
+    let mut pair = Pair::new(64, Announce::Armed);
+    pair.memory[0].set(RING, head(1, 0, 0));
+    let found = pair.take(0).unwrap_err();
+    pair.memory[0].set(RING, head(1, 1, 0));
+    assert_eq!((pair.take(0), pair.put(0, &[b"x"])), (Err(found), Err(PutError::Violation(found))), "it is for good");
     assert!(lie(RING, head(17, 1, 0)).contains("says 17 bytes: at most 16"));
     assert!(lie(RING, head(u32::MAX, 1, 0)).contains("says 4294967295 bytes"));
     assert!(lie(RING, head(1, 1, 5)).contains("has number 5"));
