@@ -161,17 +161,20 @@ fn hold(options: Options, node: u16, name: &str) -> Outcome<()> {
 
 fn fill(options: Options, node: u16, name: &str) -> Outcome<()> {
     let mut channel = Channel::connect(&Node::open()?, node, name, options)?;
-    let mut count = 0;
-    loop {
-        let bytes = [7; 1000];
-        if !channel.try_send(&bytes)? {
-            println!("full after {count} records");
-            let ended = channel.send(&bytes);
-            println!("{}", ended.map_or_else(|error| format!("ended: {error}"), |()| "there was room".into()));
-            return Ok(());
-        }
+    let (bytes, mut count) = ([7; 1000], 0);
+    // Records come back until this end has no room for them: then nothing takes those that it sends.
+    while channel.try_send(&bytes)? || {
+        std::thread::sleep(Duration::from_millis(500));
+        channel.try_send(&bytes)?
+    } {
         count += 1;
-        // Records come back until nothing takes them.
-        std::thread::yield_now();
     }
+    println!("full after {count} records");
+    let ended = loop {
+        if let Err(error) = channel.send(&bytes) {
+            break error;
+        }
+    };
+    println!("ended: {ended}");
+    Ok(())
 }
