@@ -18,7 +18,7 @@ const CLIENTS: [&str; 3] = ["httparse", "pem", "prometheus-client"];
 const OUTSIDE: [&str; 4] = ["libc", "log", "nix", "rustix"];
 
 /// Crates that each of these must not link, directly or indirectly.
-const NOT_LINKED: [(&str, &[&[&str]]); 10] = [
+const NOT_LINKED: [(&str, &[&[&str]]); 11] = [
     ("telegraphos-device", &[&TLS, &CLIENTS]),
     ("telegraphos-link", &[&TLS, &CLIENTS]),
     ("telegraphos-service", &[&TLS, &CLIENTS]),
@@ -28,6 +28,7 @@ const NOT_LINKED: [(&str, &[&[&str]]); 10] = [
     ("telegraphos-device-core", &[&TLS, &CLIENTS, &OUTSIDE]),
     ("telegraphos-fabric-core", &[&TLS, &CLIENTS, &OUTSIDE]),
     ("telegraphos-rdp-core", &[&TLS, &CLIENTS, &OUTSIDE]),
+    ("telegraphos-channel-core", &[&TLS, &CLIENTS, &OUTSIDE]),
     ("telegraphos-msg-core", &[&TLS, &CLIENTS, &OUTSIDE]),
 ];
 

@@ -11,6 +11,7 @@ mod bench;
 mod boards;
 mod boot;
 mod c;
+mod channel;
 mod counting;
 mod cycles;
 mod deaths;
@@ -307,8 +308,15 @@ fn trusted(suite: &Suite) {
             ("direct_registrations_while_the_board_goes", &|c| {
                 accidents::registrations_while_the_board_goes(c, Scale::Ci)
             }),
+            ("channel_records_of_all_lengths", &channel::all_lengths),
+            ("channel_roundtrips", &channel::roundtrips),
+            ("channel_faults_amid_a_stream", &channel::faults_amid_a_stream),
+            ("channel_hostile_process", &channel::hostile_process),
+            ("channel_process_dies", &channel::process_dies),
+            ("channel_nothing_is_left", &|c| processes::nothing_is_left_of(c, "ch.")),
             ("direct_after_a_reset", &direct::after_a_reset),
             ("direct_guest_logs_are_silent", &whole::guest_logs_are_silent),
+            ("channel_node_loses_its_power", &channel::node_loses_its_power),
         ],
     );
 }

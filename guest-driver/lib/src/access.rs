@@ -213,7 +213,9 @@ fn barrier(order: Ordering) {
 /// this processor is concerned. It does not wait for anything to arrive: that is `quiet`.
 ///
 /// Needed on aarch64 between an ordinary store and a `put` that announces it to another node. On x86 those two are in
-/// order already; there this is only a fence for ordinary memory.
+/// order already; there this is a full fence for ordinary memory, which also orders a store into memory in common
+/// ([`ExportBuilder::direct`](crate::ExportBuilder::direct)) before a later load from it, as atomic instructions of a
+/// guest need not.
 ///
 /// ```no_run
 /// # fn main() -> telegraphos::Result<()> {
@@ -228,6 +230,13 @@ fn barrier(order: Ordering) {
 #[inline]
 pub fn fence() {
     barrier(Ordering::SeqCst);
+    // What the compiler makes of that is an instruction with a lock prefix, which orders processors of one guest only:
+    // where a guest has one, its emulator executes it without any order towards other guests' memory in common.
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a barrier has no operands; without `nomem` the compiler keeps accesses on their side too.
+    unsafe {
+        std::arch::asm!("mfence", options(nostack, preserves_flags));
+    }
 }
 
 #[cfg(test)]

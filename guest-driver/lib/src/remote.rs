@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Memory of another node, mapped into this process.
 
-use crate::access::Word;
+use crate::access::{Instructions, Word};
 use crate::access_policy::{FULL, READ_WRITE, Secret, name_bytes, of_connection};
 use crate::bounds::check;
 use crate::context::Context;
@@ -361,6 +361,27 @@ impl Remote {
         Ok(())
     }
 
+    /// Stores bytes from `offset` on, a multiple of 8, in order, as words of 64 bits, one instruction each. Behind the
+    /// last byte the last word has zeros: it must lie in the import as a whole. Every word moves at once, the whole
+    /// does not.
+    #[inline]
+    pub fn put_bytes(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let at = self.words::<u64>(offset, bytes.len().div_ceil(8), Rights::WRITE)?;
+        let (mut rest, mut index) = (bytes, 0);
+        while let Some((word, behind)) = rest.split_first_chunk() {
+            // SAFETY: `words` checked all of them.
+            unsafe { u64::window_store(at.wrapping_add(index), u64::from_ne_bytes(*word)) };
+            (rest, index) = (behind, index + 1);
+        }
+        if !rest.is_empty() {
+            let mut word = [0; 8];
+            word[..rest.len()].copy_from_slice(rest);
+            // SAFETY: as above: the last word.
+            unsafe { u64::window_store(at.wrapping_add(index), u64::from_ne_bytes(word)) };
+        }
+        Ok(())
+    }
+
     /// Loads words from `offset` on, in order, one instruction each. Every word moves at once, the whole does not.
     pub fn get_slice<T: Word>(&self, offset: u64, values: &mut [T]) -> Result<()> {
         let at = self.words::<T>(offset, values.len(), Rights::READ)?;
@@ -403,9 +424,9 @@ impl Remote {
         })
     }
 
-    /// Fails if an error is latched. A load from memory, as long as no import of the context has had one since the
-    /// last call; else a system call.
-    pub(crate) fn check_sound(&self) -> Result<()> {
+    /// Fails with [`Error::Failed`] if an error is latched, or the import is dead. A load from memory, as long as no
+    /// import of the context has had an error since the last call; else a system call.
+    pub fn check_sound(&self) -> Result<()> {
         // The count rises with the first error of each import, and with the first after it was acknowledged.
         let errors = self.handle.context.slots.errors();
         if errors != self.sound_at.load(Ordering::Relaxed) {
@@ -428,5 +449,30 @@ impl Remote {
         let Remote { mapping, arguments, handle, .. } = self;
         drop((mapping, arguments));
         handle.close()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access_policy::READ_WRITE;
+
+    #[test]
+    fn bytes_are_stored_in_order_and_the_last_word_as_a_whole() {
+        let remote = Remote::without_board(&Arc::new(Context::without_board()), 4, 3, READ_WRITE);
+        for length in 0..=24_usize {
+            remote.put_slice(0, &[u64::MAX; 5]).unwrap();
+            let bytes: Vec<u8> = (1..=length as u8).collect();
+            remote.put_bytes(8, &bytes).unwrap();
+            let mut words = [0; 5];
+            remote.get_slice::<u64>(0, &mut words).unwrap();
+            let found: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            let mut expected = [[255; 8].to_vec(), bytes].concat();
+            expected.resize(8 + length.next_multiple_of(8), 0);
+            expected.resize(40, 255);
+            assert_eq!(found, expected, "{length} bytes");
+        }
+        assert!(matches!(remote.put_bytes(3992, &[0; 9]), Err(Error::Bounds { .. })));
+        assert!(matches!(remote.put_bytes(4, &[0; 8]), Err(Error::Misaligned { .. })));
     }
 }

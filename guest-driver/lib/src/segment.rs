@@ -5,6 +5,7 @@ use crate::access::Word;
 use crate::access_policy::{
     AccessPolicy, FULL, READ_WRITE, Secret, access_options, mode_digits, name_bytes, of_connection,
 };
+use crate::backoff::Backoff;
 use crate::bounds::check;
 use crate::context::Context;
 use crate::error::{Error, Object, Result};
@@ -16,7 +17,9 @@ use crate::sys::{self, Mapping};
 use crate::word_wait::Watchable;
 use rustix::io::Errno;
 use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use telegraphos_wire::{Rights, uapi};
 
 /// How to export a segment; made by [`Node::export`](crate::Node::export).
@@ -269,6 +272,24 @@ impl Segment {
         Ok(unsafe { T::load_acquire(at) })
     }
 
+    /// Loads bytes from `offset` on, a multiple of 8, by words of 64 bits, each of which moves at once.
+    /// They need no order: a [`load`](Segment::load) of the word that announces them came before.
+    #[inline]
+    pub fn load_bytes(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        check::<u64>(offset, bytes.len().div_ceil(8) as u64, self.size, || self.handle.label.to_string())?;
+        // It lies within the mapping, so it fits an address.
+        let at = self.as_ptr().wrapping_add(offset as usize).cast::<u64>();
+        // SAFETY: `check` checked bounds and alignment of all words; all accesses to the memory are atomic, by words.
+        let load = |index| unsafe { AtomicU64::from_ptr(at.wrapping_add(index)) }.load(Ordering::Relaxed).to_ne_bytes();
+        for (chunk, index) in bytes.chunks_mut(8).zip(0..) {
+            match chunk.first_chunk_mut() {
+                Some(word) => *word = load(index),
+                None => chunk.copy_from_slice(&load(index)[..chunk.len()]),
+            }
+        }
+        Ok(())
+    }
+
     /// Stores a word at `offset`, with release ordering.
     #[inline]
     pub fn store<T: Word>(&self, offset: u64, value: T) -> Result<()> {
@@ -282,6 +303,40 @@ impl Segment {
     pub(crate) fn arm_word(&self, offset: u64) -> Result<bool> {
         let value = self.load(offset)?;
         Ok(self.watchable.arm(&self.handle.context, offset, value))
+    }
+
+    /// Sleeps until a board has changed one of these words, each of which had this value when the caller last looked:
+    /// true if one has another value at the return, false after `limit`. Offsets are multiples of 8. A word that has
+    /// changed before is noticed at once; a store into a [direct](ExportBuilder::direct) segment that passes no board
+    /// is not, and then this sleeps for a millisecond at most. It may return early, as when an event of the context is
+    /// for something else. Fails when the board is gone.
+    pub fn wait_change(&self, words: &[(u64, u64)], limit: Duration) -> Result<bool> {
+        let Context { completions, device, .. } = &*self.handle.context;
+        let has_changed = || -> Result<bool> {
+            for (offset, seen) in words {
+                if self.load::<u64>(*offset)? != *seen {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        };
+        // Before the words are armed: an event that another thread takes is noticed.
+        let epoch = completions.epoch();
+        if !completions.is_private(device) {
+            std::thread::sleep(limit.min(Duration::from_millis(1)));
+            return has_changed();
+        }
+        for (offset, seen) in words {
+            check::<u64>(*offset, 1, self.size, || self.handle.label.to_string())?;
+            if !self.watchable.arm(&self.handle.context, *offset, *seen) {
+                std::thread::sleep(limit.min(Duration::from_millis(1)));
+                return has_changed();
+            }
+        }
+        if !has_changed()? {
+            completions.wait(device, &Backoff::new(Some(limit)), || completions.epoch() != epoch)?;
+        }
+        has_changed()
     }
 
     /// Withdraws the name and the memory; returns when no other node can reach it any more. Dropping does the same, and

@@ -53,6 +53,17 @@ impl From<telegraphos_msg::Error> for Failure {
     }
 }
 
+#[cfg(feature = "all")]
+impl From<telegraphos_channel::Error> for Failure {
+    fn from(error: telegraphos_channel::Error) -> Failure {
+        use telegraphos_channel::Error::{Gone, TimedOut, Violation};
+        match error {
+            error @ (Gone { .. } | TimedOut { .. } | Violation { .. }) => Failure::Check(error.to_string()),
+            error => Failure::Refused(error.to_string()),
+        }
+    }
+}
+
 impl From<telegraphos::Error> for Failure {
     fn from(error: telegraphos::Error) -> Failure {
         Failure::Refused(error.to_string())

@@ -21,6 +21,7 @@
 //! | [`messages`] | other processes | the messages' `Element::decode`, `Layout` and `Engine` |
 //! | [`routes`] | neighbours of a gateway | the messages' `Far` and `Routes` |
 //! | [`sockets`] | the other end of a connection | `read`, `peek` and `write` of a framed direction |
+//! | [`channel`] | the other end of a channel | `End`: its words change at any time |
 //! | [`tgd`] | clients, daemons of other nodes | the protocol of `tgd` |
 //! | [`capture`] | files | the reader of captures, and their replay |
 //!
@@ -29,6 +30,7 @@
 #![forbid(unsafe_code)]
 
 mod capture;
+mod channel;
 pub mod hib;
 mod input;
 mod link_frame;
@@ -42,6 +44,7 @@ mod tgd;
 mod vfio_user;
 
 pub use crate::capture::capture;
+pub use crate::channel::channel;
 pub use crate::hib::hib;
 pub use crate::link_frame::link_frame;
 pub use crate::messages::messages;
@@ -57,7 +60,7 @@ pub use crate::vfio_user::vfio_user;
 pub type Target = fn(&[u8]);
 
 /// All targets by their names, which are those of their files in `fuzz_targets/` and of their directories in `corpus/`.
-pub const TARGETS: [(&str, Target); 11] = [
+pub const TARGETS: [(&str, Target); 12] = [
     ("vfio_user", vfio_user),
     ("packet", packet),
     ("link_frame", link_frame),
@@ -68,5 +71,6 @@ pub const TARGETS: [(&str, Target); 11] = [
     ("messages", messages),
     ("routes", routes),
     ("sockets", sockets),
+    ("channel", channel),
     ("tgd", tgd),
 ];

@@ -178,6 +178,11 @@ fn sockets() {
 }
 
 #[test]
+fn channel() {
+    run("channel", 300_000);
+}
+
+#[test]
 fn s4_routes() {
     run("routes", 100_000);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Scripts for the targets `messages`, `routes` and `sockets`, whose documentation describes them, and what `tgd` is
-//! asked.
+//! Scripts for the targets `messages`, `routes`, `sockets` and `channel`, whose documentation describes them, and what
+//! `tgd` is asked.
 
+use telegraphos_channel_core::{ASLEEP, CONSUMED, END, Head, RING, WORD};
 use telegraphos_daemon_core::protocol::{Envelope, Letter, Request, encode, frame};
 use telegraphos_daemon_core::{Exit, Job, Partition, Place, Refusal, TaskId, TaskInfo, User, Watched};
 use telegraphos_msg_core::far::{Body, Frame as Said, Passage, Sizes, Word};
@@ -166,6 +167,23 @@ pub(super) fn streams() -> Vec<(&'static str, Vec<u8>)> {
         ),
         ("raw", [arrive(&[five, b'a', b'b', b'c', b'd', b'e', Frame::Raw.code(), b'x']), read(100)].concat()),
         ("writes", [write(50, 0, 100), write(1000, 0, 10), write(2900, 1008, 3000), write(300, 0, 7)].concat()),
+    ]
+}
+
+/// Scripts for the target `channel`.
+pub(super) fn channels() -> Vec<(&'static str, Vec<u8>)> {
+    let head = |length, number| Head { length, kind: 1, number }.encode();
+    let store = |at: u64, word: u64| [&[0, (at / WORD) as u8][..], &word.to_le_bytes()].concat();
+    let take = |at: u64, word: u64| [&[2, (at / WORD) as u8][..], &word.to_le_bytes()].concat();
+    let put = |length: u8| vec![1, length];
+    let (looks, armed, sleep) = (vec![0], vec![2], vec![3]);
+    let record =
+        [store(RING + 8, 7), store(RING, head(8, 0)), take(RING + 16, head(0, 1)), take(RING + 24, 0)].concat();
+    vec![
+        ("records", [&armed[..], &record].concat()),
+        ("changes", [armed, store(RING, head(16, 0)), take(RING, head(u32::MAX, 0)), take(RING + 24, 9)].concat()),
+        ("credits", [looks.clone(), [put(100), put(100)].concat(), store(CONSUMED, 112), put(100), put(3)].concat()),
+        ("sleep", [looks, sleep, store(ASLEEP, 5), put(8), put(8), store(END, 1), take(END, 0)].concat()),
     ]
 }
 

@@ -27,6 +27,7 @@ pub(crate) fn all() -> Vec<(&'static str, Inputs)> {
         ("messages", named(messages::scripts())),
         ("routes", named(messages::gateways())),
         ("sockets", named(messages::streams())),
+        ("channel", named(messages::channels())),
         ("tgd", named(messages::letters())),
     ]
 }

@@ -12,6 +12,7 @@ mod bench;
 mod blockcopy;
 #[path = "../../../../lib/examples/broadcast.rs"]
 mod broadcast;
+mod channel;
 mod chaos;
 mod count;
 mod export;
@@ -70,6 +71,7 @@ use Start::{Example, Own};
 const PROGRAMS: &[(&str, &str, Start)] = &[
     ("tg-bench", bench::USAGE, Own(bench::run)),
     ("tg-broadcast", broadcast::USAGE, Example(broadcast::main)),
+    ("tg-channel", channel::USAGE, Own(channel::run)),
     ("tg-chaos", chaos::USAGE, Own(chaos::run)),
     ("tg-copy", blockcopy::USAGE, Example(blockcopy::main)),
     ("tg-count", count::USAGE, Own(count::run)),
