@@ -7,9 +7,6 @@ use std::time::{Duration, Instant};
 use telegraphos_cluster::control::{Request, Target};
 use telegraphos_cluster::{Cluster, Guest, Running};
 
-/// Until an end is known to be gone: looks every quarter of a second, guests that are slow, and a node's death.
-const NOTICED: Duration = Duration::from_secs(10);
-
 fn serving(node: &Guest, name: &str, options: &[&str]) -> Result<Running> {
     node.argv(&[&["tg-channel", "serve", name], options].concat()).keep_input_open().until("serving")
 }
@@ -34,7 +31,7 @@ pub(crate) fn all_lengths(cluster: &Cluster) -> Result<()> {
 
 /// What a program says at last, and how long after that moment.
 fn says(program: &mut Running, begins: &str, since: Instant) -> Result<()> {
-    let line = program.wait_for_line(NOTICED, |line| line.starts_with(begins))?;
+    let line = program.wait_for_line(LIMIT, |line| line.starts_with(begins))?;
     println!("  after {:?}: {line}", since.elapsed());
     Ok(())
 }
