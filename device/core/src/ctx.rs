@@ -132,8 +132,8 @@ pub(crate) struct Ctx {
     /// Guest-memory steps in flight.
     pub(crate) steps: Numbered<StepOwner>,
     turn: Turn,
-    /// Something is left for the end of the event: a follow-up, a claim, a cause, credits, the end of a reset. Most events
-    /// leave nothing of it.
+    /// Something is left for the end of the event: a follow-up, a claim, a cause, credits, the end of a reset. Most
+    /// events leave nothing of it.
     pub(crate) unsettled: bool,
     /// A queue may have elements that wait for requests of their source to be performed.
     pub(crate) elements_wait: bool,
