@@ -71,6 +71,19 @@ macro_rules! bugs_are_found {
     )* };
 }
 
+/// A test of each model, of loom or another checker: `models! { fn NAME() [WORDS] => RUN; ... }`, where WORDS, if there
+/// are any, are those of the panic that finds the model's mistake.
+#[macro_export]
+macro_rules! models {
+    ($(fn $name:ident() $([$says:literal])? => $run:expr;)*) => { $(
+        #[test]
+        $(#[should_panic(expected = $says)])?
+        fn $name() {
+            $run
+        }
+    )* };
+}
+
 /// A struct of what a test counts over its seeds: [`over_seeds_on_all_processors`](crate::over_seeds_on_all_processors)
 /// adds them up.
 #[macro_export]

@@ -4,6 +4,7 @@
 //! - [`Rng`]: every random choice of a test, replayable from a seed.
 //! - [`seed`], [`Scale`], [`turn`], [`over_seeds`]: `TELEGRAPHOS_SEED`, `TELEGRAPHOS_SCALE` and `TELEGRAPHOS_TURN`.
 //! - [`finds`], [`bugs_are_found!`], [`bug_table!`]: each deliberate bug is found by the check that names it.
+//! - [`models!`]: tests of models, some of which have a mistake that is found.
 //! - [`counts!`]: what a test counts over its seeds.
 //! - [`eventually`]: waits with a deadline.
 //! - [`CLibrary`]: a library for C, its header, and programs that are linked with it.

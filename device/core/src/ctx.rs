@@ -96,6 +96,16 @@ impl Default for Turn {
     }
 }
 
+/// The earlier of two moments, if there is any. Deadlines are asked for several times for each message: an iterator
+/// over them takes twice as long.
+#[inline]
+pub(crate) fn earlier(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
 /// The context of one board; see the module documentation.
 #[derive(Clone, Debug)]
 pub(crate) struct Ctx {
@@ -199,12 +209,6 @@ impl Ctx {
     /// Returns whether this deliberate bug is enabled. Always false without the feature `bugs`.
     pub(crate) fn has(&self, bug: Bug) -> bool {
         self.config.has(bug)
-    }
-
-    /// Advances the time, in microseconds.
-    #[inline]
-    pub(crate) fn advance(&mut self, now: u64) {
-        self.now = self.now.max(now);
     }
 
     /// Emits a diagnostic.

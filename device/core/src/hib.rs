@@ -4,7 +4,7 @@
 use crate::access::WindowAccess;
 use crate::arrived::{Arrived, Charge};
 use crate::config::Bug;
-use crate::ctx::{Claim, Ctx, FollowUp, StepOwner};
+use crate::ctx::{Claim, Ctx, FollowUp, StepOwner, earlier};
 use crate::events::Cause;
 use crate::grants::{Clearing, Grants};
 use crate::launch::{self, Launcher};
@@ -169,11 +169,6 @@ impl Hib {
 
     /// The time (of the clock of [`Event::Tick`]) at which the next tick is needed, if any.
     pub fn deadline(&self) -> Option<u64> {
-        // Asked several times for each message: an iterator over the three takes twice as long.
-        let earlier = |a: Option<u64>, b: Option<u64>| match (a, b) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
         earlier(earlier(self.requester.deadline(), self.launcher.deadline()), self.replicas.deadline())
     }
 
@@ -182,10 +177,17 @@ impl Hib {
     pub fn handle(&mut self, event: Event, out: &mut Vec<Action>) {
         match event {
             // These two come in each turn of a shell's loop, nearly always for nothing.
-            Event::Tick { now } if self.deadline().is_none_or(|deadline| deadline > now) => self.ctx.advance(now),
+            Event::Tick { now } if !self.tick(now) => {}
             Event::IntakeDry if !self.intake_dry() => {}
             event => self.take(event, out),
         }
+    }
+
+    /// Advances the time. Returns whether something has been waited for too long.
+    #[inline]
+    fn tick(&mut self, now: u64) -> bool {
+        self.ctx.now = self.ctx.now.max(now);
+        self.deadline().is_some_and(|deadline| deadline <= self.ctx.now)
     }
 
     /// The guest's socket is empty. Returns whether contexts or imports are to be released.
@@ -241,11 +243,10 @@ impl Hib {
         std::mem::swap(&mut self.ctx.out, out);
         let count = self.requester.store_burst(&mut self.ctx, stores);
         (0..count).for_each(|_| self.count_intake());
-        std::mem::swap(&mut self.ctx.out, out);
-        if count > 0 {
-            // What follows, as after any event: this one changes nothing.
-            self.take(Event::Tick { now: self.ctx.now }, out);
+        if count > 0 && self.ctx.unsettled {
+            self.settle();
         }
+        std::mem::swap(&mut self.ctx.out, out);
         count
     }
 
@@ -370,12 +371,7 @@ impl Hib {
                     self.ctx.cause(Cause::Direct);
                 }
             }
-            Event::Tick { now } => {
-                self.ctx.advance(now);
-                if self.deadline().is_some_and(|deadline| deadline <= self.ctx.now) {
-                    self.expire();
-                }
-            }
+            Event::Tick { .. } => self.expire(),
             // Those who wait for it are follow-ups.
             Event::Continue => self.ctx.begin_turn(),
         }

@@ -50,6 +50,7 @@ mod events;
 mod grants;
 mod hib;
 mod interface;
+mod kept;
 mod keyed;
 mod launch;
 mod link;

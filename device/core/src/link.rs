@@ -101,11 +101,16 @@ impl Link {
     /// [returned](Link::return_credits): of a quarter of the buffer that was offered or more at a time, so that the
     /// switch does not run out of them, and the number of frames stays low.
     pub(crate) fn consumed(&mut self, config: &HibConfig, class: Class) -> bool {
-        let returned = &mut self.returned[class as usize];
-        *returned += 1;
-        let due = *returned >= config.offered()[class as usize] / 4;
+        self.returned[class as usize] += 1;
+        let due = self.is_due(config, class);
         self.due |= due;
         due
+    }
+
+    /// Returns whether credits of this class are to be returned.
+    fn is_due(&self, config: &HibConfig, class: Class) -> bool {
+        let returned = self.returned[class as usize];
+        returned > 0 && returned >= config.offered()[class as usize] / 4
     }
 
     /// Emits the return of the credits that are due.
@@ -113,11 +118,9 @@ impl Link {
         if !std::mem::take(&mut self.due) || self.up.is_none() {
             return;
         }
-        let offered = config.offered();
         for class in Class::ALL {
-            let count = self.returned[class as usize];
-            if count > 0 && count >= offered[class as usize] / 4 {
-                self.returned[class as usize] = 0;
+            if self.is_due(config, class) {
+                let count = std::mem::take(&mut self.returned[class as usize]);
                 out.push(Action::Credit { class, count });
             }
         }

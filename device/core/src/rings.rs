@@ -80,6 +80,12 @@ impl Ring {
         Ring { incarnation, path, wanted, open, lends, credits, given, in_flight: 0, requests, due: false }
     }
 
+    /// Returns whether credits of this class are to be returned: a quarter of all or more.
+    fn is_due(&self, class: Class) -> bool {
+        let returned = self.credits[class as usize].returned;
+        returned > 0 && returned >= self.given / 4
+    }
+
     /// The path of the next request. `is_idle`: nothing to the node is unanswered.
     fn next_path(&self, is_idle: bool) -> Path {
         if self.path == Path::Switch && self.open && self.wanted && is_idle { Path::Ring } else { self.path }
@@ -171,7 +177,7 @@ impl Ring {
 pub(crate) struct Rings {
     rings: ByNode<Option<Ring>>,
     count: u32,
-    /// Of these nodes packets have left the buffers since credits were last returned.
+    /// To these nodes credits are to be returned.
     due: Vec<NodeId>,
 }
 
@@ -266,9 +272,8 @@ impl Rings {
     /// [returned](Rings::return_credits): a quarter of all or more at a time.
     pub(crate) fn consumed(&mut self, node: NodeId, class: Class) -> bool {
         let (Some(ring), Class::Enqueue | Class::Request) = (self.get(node), class) else { return false };
-        let returned = &mut ring.credits[class as usize].returned;
-        *returned += 1;
-        if *returned < ring.given / 4 {
+        ring.credits[class as usize].returned += 1;
+        if !ring.is_due(class) {
             return false;
         }
         if !std::mem::replace(&mut ring.due, true) {
@@ -289,8 +294,8 @@ impl Rings {
             let Some(Some(ring)) = self.rings.existing_mut(node) else { continue };
             ring.due = false;
             for class in CLASSES {
-                let Credits { room, returned, .. } = &mut ring.credits[class as usize];
-                if *returned > 0 && *returned >= ring.given / 4 {
+                if ring.is_due(class) {
+                    let Credits { room, returned, .. } = &mut ring.credits[class as usize];
                     *room += *returned;
                     give(node, class, std::mem::take(returned));
                 }

@@ -322,18 +322,13 @@ impl Segment {
         };
         // Before the words are armed: an event that another thread takes is noticed.
         let epoch = completions.epoch();
-        if !completions.is_private(device) {
-            std::thread::sleep(limit.min(Duration::from_millis(1)));
-            return has_changed();
-        }
-        for (offset, seen) in words {
+        for (offset, _) in words {
             check::<u64>(*offset, 1, self.size, || self.handle.label.to_string())?;
-            if !self.watchable.arm(&self.handle.context, *offset, *seen) {
-                std::thread::sleep(limit.min(Duration::from_millis(1)));
-                return has_changed();
-            }
         }
-        if !has_changed()? {
+        let arm = |(offset, seen): &(u64, u64)| self.watchable.arm(&self.handle.context, *offset, *seen);
+        if !(completions.is_private(device) && words.iter().all(arm)) {
+            std::thread::sleep(limit.min(Duration::from_millis(1)));
+        } else if !has_changed()? {
             completions.wait(device, &Backoff::new(Some(limit)), || completions.epoch() != epoch)?;
         }
         has_changed()

@@ -1,25 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Round-robin order of the copies to or from one node.
 
+use crate::kept::Kept;
 use crate::keyed::Key;
 use std::collections::VecDeque;
-use std::hash::{Hash, Hasher};
 
 /// Operations in round-robin order of their contexts: a context with many operations gets no more turns than one with
 /// few.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Turns {
     /// The contexts that have operations, and these; the next one first.
     contexts: VecDeque<(u16, VecDeque<Key>)>,
-    /// The memory of a context that had its last operation taken, for the next one: a copy comes and goes with each
-    /// block. Not part of the state that is hashed.
-    spare: VecDeque<Key>,
-}
-
-impl Hash for Turns {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.contexts.hash(state);
-    }
+    /// The memory of contexts that had their last operation taken: a copy comes and goes with each block.
+    empty: Kept<VecDeque<Key>>,
 }
 
 impl Turns {
@@ -28,7 +21,7 @@ impl Turns {
         if let Some((_, operations)) = self.contexts.iter_mut().find(|(of, _)| *of == context) {
             return operations.push_back(operation);
         }
-        let mut operations = std::mem::take(&mut self.spare);
+        let mut operations = self.empty.take().unwrap_or_default();
         operations.push_back(operation);
         self.contexts.push_back((context, operations));
     }
@@ -38,7 +31,7 @@ impl Turns {
         let (context, mut operations) = self.contexts.pop_front()?;
         let operation = operations.pop_front();
         if operations.is_empty() {
-            self.spare = operations;
+            self.empty.put(operations);
         } else {
             self.contexts.push_back((context, operations));
         }

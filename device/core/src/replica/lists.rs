@@ -1,42 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Lists of nodes, whose memory is used again: a multicast allocates none for its destinations.
 
-use std::fmt::{self, Debug};
-use std::hash::{Hash, Hasher};
+use crate::kept::Kept;
 use telegraphos_wire::NodeId;
 
-/// Empty lists that are kept, at most: a home that waits for more multicasts than half of them allocates for the next.
-const KEPT: usize = 64;
-
-/// See the module. Not part of the state that is hashed and shown: lists behave the same whatever memory they have.
-#[derive(Clone, Default)]
+/// See the module.
+#[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Lists {
-    empty: Vec<Vec<NodeId>>,
-}
-
-impl Hash for Lists {
-    fn hash<H: Hasher>(&self, _: &mut H) {}
-}
-
-impl Debug for Lists {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Lists")
-    }
+    empty: Kept<Vec<NodeId>>,
 }
 
 impl Lists {
     /// A list of these nodes.
     pub(super) fn of(&mut self, nodes: impl IntoIterator<Item = NodeId>) -> Vec<NodeId> {
-        let mut list = self.empty.pop().unwrap_or_default();
+        let mut list = self.empty.take().unwrap_or_default();
         list.extend(nodes);
         list
     }
 
     /// Keeps the memory of a list.
     pub(super) fn put(&mut self, mut list: Vec<NodeId>) {
-        if list.capacity() > 0 && self.empty.len() < KEPT {
+        if list.capacity() > 0 {
             list.clear();
-            self.empty.push(list);
+            self.empty.put(list);
         }
     }
 }
@@ -44,6 +30,7 @@ impl Lists {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kept::KEPT;
 
     #[test]
     fn memory_is_used_again_and_not_more_is_kept_than_said() {
@@ -55,9 +42,10 @@ mod tests {
         let again = lists.of([2]);
         assert_eq!((again.as_ptr(), &again[..]), (place, &[2][..]));
         lists.put(Vec::new());
-        assert!(lists.empty.is_empty(), "there is no memory in it");
+        assert!(lists.empty.all().is_empty(), "there is no memory in it");
         let many: Vec<_> = (0..2 * KEPT as NodeId).map(|node| lists.of([node])).collect();
         many.into_iter().for_each(|list| lists.put(list));
-        assert!(lists.empty.len() == KEPT && lists.empty.iter().all(Vec::is_empty));
+        let kept = lists.empty.all();
+        assert!(kept.len() == KEPT && kept.iter().all(Vec::is_empty));
     }
 }

@@ -57,7 +57,7 @@ use self::multicasts::Multicasts;
 use self::page::{Arrival, Mode, Moving, ReplicaPage, Work};
 use self::pending::PendingWrites;
 use crate::config::Bug;
-use crate::ctx::{Ctx, FollowUp};
+use crate::ctx::{Ctx, FollowUp, earlier};
 use crate::events::Cause;
 use crate::grants::Grants;
 use crate::requester::{ReplicaRequest, RequestKind, Requester, Source};
@@ -144,11 +144,7 @@ impl Replicas {
 
     /// The next moment, in microseconds of the board's clock, at which `expire` has something to do.
     pub(crate) fn deadline(&self) -> Option<u64> {
-        let home = self.homes.deadlines.first().map(|(at, _)| *at);
-        match (self.multicasts.deadline(), home) {
-            (Some(copy), Some(home)) => Some(copy.min(home)),
-            (copy, home) => copy.or(home),
-        }
+        earlier(self.multicasts.deadline(), self.homes.deadlines.first().map(|(at, _)| *at))
     }
 
     /// Node and value of the REPLICA event that reports the page's present state.
@@ -455,7 +451,7 @@ impl Replicas {
         self.fills.drop_copy(page, node);
         let (tags, blocks) = (self.multicasts.drop_fills(page, node), replica.drop_reads(node));
         for tag in tags {
-            self.end_multicast(below, tag);
+            self.end_multicast(below, tag, false);
         }
         for _ in 0..blocks {
             self.release_block(below, node);
@@ -464,12 +460,14 @@ impl Replicas {
         self.run_work(below, page);
     }
 
-    /// Removes a multicast that no copy has left to acknowledge.
-    fn end_multicast(&mut self, below: &mut Below<'_>, tag: u32) {
-        let Some(multicast) = self.multicasts.end(tag) else { return };
+    /// Removes a multicast that no copy has left to acknowledge, and answers its request. `missed` says that one of
+    /// them has not applied it.
+    fn end_multicast(&mut self, below: &mut Below<'_>, tag: u32, missed: bool) {
+        let Some(mut multicast) = self.multicasts.end(tag) else { return };
         if let Some(node) = multicast.fill {
             self.release_block(below, node);
         }
+        self.answer(below, multicast.page, &mut multicast.answer, missed);
         self.multicasts.keep(multicast);
     }
 
@@ -637,7 +635,7 @@ impl Replicas {
             self.homes.sources.retain(|_, p| *p != page);
             let (at, generation) = (replica.address(0), replica.generation);
             let announcement = Body::Rehome { at, to: below.ctx.config.node, page, generation };
-            let copies = self.multicasts.list(replica.copies.keys().copied());
+            let copies = self.multicasts.list(replica.members());
             self.multicasts.send(below, copies, announcement, None);
             replica.complete_setting(below.ctx, Status::Ok);
             below.ctx.cause(Cause::Replica(page));
@@ -665,7 +663,7 @@ impl Replicas {
             Err(status) => return below.ctx.refuse(&packet, status),
         };
         let rehome = Body::Rehome { at: replica.address(0), to: to.node, page: to.page, generation: to.generation };
-        let copies = self.multicasts.list(replica.copies.keys().copied());
+        let copies = self.multicasts.list(replica.members());
         self.multicasts.send(below, copies, rehome, Some((packet, 0)));
         for source in again {
             below.responder.in_service(source, None);
@@ -698,7 +696,8 @@ impl Replicas {
         let Some(replica) = self.pages.get_mut(page) else { return };
         let Some(Moving::Giving { to, packet }) = replica.moving.take() else { return };
         self.homes.sources.remove(&to);
-        for node in replica.members() {
+        let members: Vec<NodeId> = replica.members().collect();
+        for node in members {
             self.remove_copy(below, page, node);
         }
         if let Some(packet) = packet {

@@ -176,7 +176,7 @@ impl Multicasts {
 
     /// Notifies all copies of a page that this node is no longer their home.
     pub(super) fn end_copies(&mut self, below: &mut Below<'_>, replica: &mut ReplicaPage, why: Status) {
-        let copies = replica.members();
+        let copies = self.list(replica.members());
         replica.copies.clear();
         replica.filling.clear();
         self.send_end(below, replica, copies, why);
@@ -201,7 +201,7 @@ impl Multicasts {
             return;
         }
         let page = replica.page;
-        let mut members = if replica.copies.len() > 1 { replica.members() } else { Vec::new() };
+        let mut members = if replica.copies.len() > 1 { replica.members().collect() } else { Vec::new() };
         let announced = self.groups.remove(&page).unwrap_or_default();
         let others = self.memberships - announced.len();
         if others + members.len() > MAX_MEMBERSHIPS || self.groups.len() >= MAX_GROUPS {

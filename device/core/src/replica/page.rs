@@ -98,8 +98,8 @@ impl ReplicaPage {
     }
 
     /// The nodes with copies of this page, ascending.
-    pub(super) fn members(&self) -> Vec<NodeId> {
-        self.copies.keys().copied().collect()
+    pub(super) fn members(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.copies.keys().copied()
     }
 
     /// The home that this page copies; `None` at the home.

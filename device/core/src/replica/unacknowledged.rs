@@ -2,19 +2,16 @@
 //! The multicasts that not all copies have acknowledged, by tag and by page. To add, find and remove one costs the same
 //! however many there are.
 
+use crate::kept::Kept;
 use crate::numbered::Numbered;
 use crate::table::Table;
 use std::collections::BTreeMap;
-use std::fmt::{self, Debug};
 use std::hash::{Hash, Hasher};
 use telegraphos_wire::{NodeId, Packet};
 
 /// Low bits of a multicast's tag: the lowest number that was free. The bits above are the tag epoch, which makes
 /// acknowledgements recognisable that arrive after their sender was dropped.
 const TAG_INDEX_BITS: u32 = 20;
-
-/// Multicasts whose memory is kept for others, at most.
-const KEPT: usize = 64;
 
 /// A multicast that not all copies have acknowledged.
 #[derive(Clone, Debug, Default)]
@@ -56,20 +53,8 @@ pub(super) struct Unacknowledged {
     earlier: BTreeMap<u32, Box<Multicast>>,
     /// By page, the tag of its last multicast, with which its list begins.
     last: Table<u32>,
-    kept: Kept,
-}
-
-/// Memory for multicasts, with that of their lists. Not part of the state that is hashed and shown.
-#[derive(Clone, Default)]
-struct Kept {
-    #[allow(clippy::vec_box, reason = "the boxes are what is kept")]
-    empty: Vec<Box<Multicast>>,
-}
-
-impl Debug for Kept {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Kept")
-    }
+    /// Memory for multicasts, with that of their lists.
+    kept: Kept<Box<Multicast>>,
 }
 
 impl Hash for Unacknowledged {
@@ -87,7 +72,7 @@ impl Unacknowledged {
     /// Adds a multicast of a page to these nodes under the lowest tag that is free in this epoch, and returns that.
     pub(super) fn insert(&mut self, page: u32, to: &[NodeId], answer: Option<(Packet, u64)>) -> u32 {
         let before = self.last.get(page).copied();
-        let mut multicast = self.kept.empty.pop().unwrap_or_default();
+        let mut multicast = self.kept.take().unwrap_or_default();
         multicast.page = page;
         multicast.waits.extend_from_slice(to);
         multicast.waits.sort_unstable();
@@ -103,14 +88,11 @@ impl Unacknowledged {
 
     /// Keeps the memory of a multicast that was removed.
     pub(super) fn keep(&mut self, mut multicast: Box<Multicast>) {
-        if self.kept.empty.len() >= KEPT {
-            return;
-        }
         multicast.waits.clear();
         multicast.rejoined.clear();
         multicast.answer = None;
         (multicast.missed, multicast.fill, multicast.deadline) = (false, None, None);
-        self.kept.empty.push(multicast);
+        self.kept.put(multicast);
     }
 
     /// The multicast with this tag.

@@ -450,7 +450,7 @@ impl Replicas {
             below.ctx.defer(FollowUp::Serve(source));
             return;
         }
-        let mut copies = self.multicasts.list(replica.copies.keys().copied());
+        let mut copies = self.multicasts.list(replica.members());
         if replica.mode == Mode::Invalidate {
             // Copies that an earlier store invalidates and that have not acknowledged it. A processor there may still
             // read the content before that store, so the next store waits for them too.
@@ -613,12 +613,8 @@ impl Replicas {
         let revoked = |page: u32| pages.get(page).is_none_or(|replica| replica.revoked);
         let acknowledged = self.multicasts.acknowledged(below.ctx, node, tag, status, revoked);
         let Some(Acknowledged { page, done, rejoined, missed, early }) = acknowledged else { return };
-        if let Some(mut multicast) = if done { self.multicasts.end(tag) } else { None } {
-            if let Some(node) = multicast.fill {
-                self.release_block(below, node);
-            }
-            self.answer(below, page, &mut multicast.answer, missed);
-            self.multicasts.keep(multicast);
+        if done {
+            self.end_multicast(below, tag, missed);
         } else if early {
             let mut answer = self.multicasts.take_answer(tag);
             self.answer(below, page, &mut answer, missed);
@@ -635,7 +631,13 @@ impl Replicas {
 
     /// Answers the request, if there is one, of a multicast that waits for no copy. `missed` says that one of them has
     /// not applied it.
-    fn answer(&mut self, below: &mut Below<'_>, page: u32, answer: &mut Option<(Packet, u64)>, missed: bool) {
+    pub(super) fn answer(
+        &mut self,
+        below: &mut Below<'_>,
+        page: u32,
+        answer: &mut Option<(Packet, u64)>,
+        missed: bool,
+    ) {
         let Some((packet, loaded)) = answer else { return };
         let requester = packet.src;
         match packet.body {

@@ -4,35 +4,20 @@
 //! A waiting store has its fields in its entry of the send queue. Other requests are up to six times as large: they are
 //! in boxes, so that what waits most, stores, stays small.
 
+use crate::kept::Kept;
 use crate::loan::{Content, Loan};
-use std::fmt::{self, Debug};
-use std::hash::{Hash, Hasher};
 use telegraphos_wire::{Body, Status};
 
-/// Empty boxes that are kept, at most: as many requests rarely wait at the same time for longer than a turn.
-const KEPT: usize = 64;
-
-/// See the module. Not part of the state that is hashed and shown: boxes behave the same wherever they are from.
-#[derive(Clone, Default)]
+/// See the module.
+#[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Bodies {
-    #[allow(clippy::vec_box, reason = "the boxes are what is kept")]
-    empty: Vec<Box<Content>>,
-}
-
-impl Hash for Bodies {
-    fn hash<H: Hasher>(&self, _: &mut H) {}
-}
-
-impl Debug for Bodies {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Bodies")
-    }
+    empty: Kept<Box<Content>>,
 }
 
 impl Bodies {
     /// Boxes the content of a request.
     pub(super) fn put(&mut self, body: Body, loan: Option<Loan>) -> Box<Content> {
-        match self.empty.pop() {
+        match self.empty.take() {
             Some(mut empty) => {
                 empty.body = body;
                 // An empty box has none.
@@ -49,9 +34,7 @@ impl Bodies {
     pub(super) fn take(&mut self, mut full: Box<Content>) -> (Body, Option<Loan>) {
         let body = std::mem::replace(&mut full.body, Body::WriteAck { status: Status::Ok });
         let loan = full.loan.take();
-        if self.empty.len() < KEPT {
-            self.empty.push(full);
-        }
+        self.empty.put(full);
         (body, loan)
     }
 }
@@ -59,6 +42,7 @@ impl Bodies {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kept::KEPT;
 
     fn body(n: u16) -> Body {
         Body::CopyAck { status: if n % 2 == 0 { Status::Ok } else { Status::Bounds } }
@@ -76,6 +60,6 @@ mod tests {
         for (n, full) in (0..).zip(many) {
             assert_eq!(bodies.take(full), (body(n), None));
         }
-        assert_eq!(bodies.empty.len(), KEPT);
+        assert_eq!(bodies.empty.all().len(), KEPT);
     }
 }

@@ -45,7 +45,7 @@ pub(crate) use self::requests::{ReplicaRequest, RequestKind};
 use self::send_queue::SendQueues;
 use crate::access::WindowAccess;
 use crate::config::Bug;
-use crate::ctx::{Ctx, FollowUp};
+use crate::ctx::{Ctx, FollowUp, earlier};
 use crate::events::Cause;
 use crate::keyed::Key;
 use crate::loan::Content;
@@ -141,8 +141,7 @@ impl Requester {
 
     /// The earliest deadline of a pending request, or the end of the phase of ages.
     pub(crate) fn deadline(&self) -> Option<u64> {
-        let request = self.requests.deadlines.first().map(|(at, _)| at);
-        request.into_iter().chain(self.peers.phases.deadline()).min()
+        earlier(self.requests.deadlines.first().map(|(at, _)| at), self.peers.phases.deadline())
     }
 
     /// Number of elements of an import in flight.

@@ -168,18 +168,7 @@ fn explore(orders: Orders, bug: Option<Bug>, records: u64) {
     });
 }
 
-/// Tests of a model each; `[WORDS]` are those of the panic that finds its mistake.
-macro_rules! models {
-    ($(fn $name:ident() $([$says:literal])? => $run:expr;)*) => { $(
-        #[test]
-        $(#[should_panic(expected = $says)])?
-        fn $name() {
-            $run
-        }
-    )* };
-}
-
-models! {
+telegraphos_testkit::models! {
     fn records_are_whole_and_no_wake_up_is_lost() => explore(SOUND, None, 2);
     fn a_sender_that_waits_for_room_is_woken() => explore(SOUND, None, 4);
     fn a_head_that_is_not_released_shows_half_a_record() ["not all of what was sent was there"] =>

@@ -213,18 +213,7 @@ fn looking(orders: Orders, owner: u32, counted: bool) {
     });
 }
 
-/// Tests of a model each; `[WORDS]` are those of the panic that finds its mistake.
-macro_rules! models {
-    ($(fn $name:ident() $([$says:literal])? => $run:expr;)*) => { $(
-        #[test]
-        $(#[should_panic(expected = $says)])?
-        fn $name() {
-            $run
-        }
-    )* };
-}
-
-models! {
+telegraphos_testkit::models! {
     fn i10_a_look_from_outside_never_misses_an_element() => {
         looking(Orders::SOUND, 2, false);
         looking(Orders::SOUND, 1, true);
